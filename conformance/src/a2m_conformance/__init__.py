@@ -1,0 +1,1 @@
+"""A black-box conformance suite for A2M 0.1 servers."""

@@ -1,0 +1,104 @@
+"""One message in, one answer out: what the HTTP and the stdio server have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from typing import Protocol, cast
+
+from a2m_protocol import jsonrpc
+from a2m_protocol.errors import A2MError, Code, JsonObject
+
+from a2m_server.identity import Peer
+from a2m_server.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """What a server serves; the dispatcher is one."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def handle(self, message: object, peer: Peer) -> JsonObject | None:
+        """The response to a parsed message, None to a notification."""
+        ...
+
+    async def describe(self, peer: Peer) -> JsonObject: ...
+
+    async def ready(self) -> None:
+        """Return when the database answers, else raise `A2MError`."""
+        ...
+
+
+class Exchange:
+    """Answers raw messages: parses, handles within `timeout` seconds, and never raises.
+
+    An exception that is no `A2MError` is logged with a request id, and answered as -32603 with that id.
+    """
+
+    def __init__(self, handler: Handler, timeout: float, metrics: Metrics) -> None:
+        self._handler = handler
+        self._timeout = timeout
+        self._metrics = metrics
+
+    async def answer(self, data: bytes | bytearray, peer: Peer) -> bytes | None:
+        """The response to one message as JSON, or None to a notification."""
+        started = time.perf_counter()
+        message: object = None
+        try:
+            message = jsonrpc.decode(data)
+            response = await self._handle(message, peer)
+            encoded = None if response is None else jsonrpc.encode(response)
+        except A2MError as error:
+            response = jsonrpc.failure(jsonrpc.id_of(message), error)
+            encoded = jsonrpc.encode(response)
+        except Exception:  # noqa: BLE001 the outermost loop: a bug in one request must not end the server
+            response = jsonrpc.failure(jsonrpc.id_of(message), _logged())
+            encoded = jsonrpc.encode(response)
+        self._metrics.count(_method(message), _code(response), time.perf_counter() - started)
+        return None if _is_notification(message) else encoded
+
+    async def _handle(self, message: object, peer: Peer) -> JsonObject | None:
+        deadline = asyncio.timeout(self._timeout)
+        try:
+            async with deadline:
+                return await self._handler.handle(message, peer)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise A2MError(
+                Code.INTERNAL,
+                f"no result within {self._timeout:g} s: the call may still have taken effect, so repeat it "
+                "with the same ids",
+                {"retryable": True},
+            ) from error
+
+
+def _logged() -> A2MError:
+    request = secrets.token_hex(6)
+    log.exception("request %s failed", request)
+    return A2MError(
+        Code.INTERNAL,
+        f"internal error: the server's log says more about request {request}",
+        {"request": request},
+    )
+
+
+def _is_notification(message: object) -> bool:
+    return isinstance(message, dict) and "method" in message and "id" not in message
+
+
+def _method(message: object) -> str:
+    name = cast("JsonObject", message).get("method") if isinstance(message, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _code(response: JsonObject | None) -> int:
+    error = response.get("error") if response is not None else None
+    code = error.get("code") if isinstance(error, dict) else 0
+    return code if isinstance(code, int) else 0

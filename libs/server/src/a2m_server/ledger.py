@@ -1,0 +1,111 @@
+"""What a tier in memory holds: records by id, order, key and alias, and the graves of those that left."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from a2m_protocol.types import Record
+from a2m_server.store import Buried, Deleted, Named, Tombstone
+
+Bucket = tuple[str | None, str | None]
+Address = tuple[str | None, str]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Indexes that are kept in step; every method is synchronous and leaves them consistent."""
+
+    records: dict[str, Record] = field(default_factory=dict[str, Record])
+    order: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    keys: dict[Address, str] = field(default_factory=dict[Address, str])
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
+    graves: dict[str, Tombstone] = field(default_factory=dict[str, Tombstone])
+    last: int = 0
+    elsewhere: set[Bucket] = field(default_factory=set[Bucket])
+
+    def held(self, record_id: str, owner: str | None) -> Record | None:
+        """The live record of an id, or the one that an alias of the same owner stands for."""
+        record = self.records.get(record_id)
+        if record is None and record_id in self.aliases:
+            record = self.records[self.aliases[record_id]]
+            return record if record.owner == owner else None
+        return record
+
+    def after(self, position: tuple[int, str] | None) -> Iterator[Record]:
+        """Records by `seq` then id, beyond a position."""
+        start = 0 if position is None else bisect_right(self.order, position)
+        for _, record_id in self.order[start:]:
+            yield self.records[record_id]
+
+    def keep(self, record: Record) -> Record:
+        """Hold a record, new or changed; its grave goes."""
+        if record.id not in self.records:
+            insort(self.order, (record.seq, record.id))
+            self.graves.pop(record.id, None)
+        self.records[record.id] = record
+        if record.key is not None:
+            self.keys[record.owner, record.key] = record.id
+        for alias in record.aliases:
+            self.aliases[alias] = record.id
+        self.last = max(self.last, record.seq)
+        return record
+
+    def remove(self, record: Record) -> None:
+        del self.records[record.id]
+        del self.order[bisect_left(self.order, (record.seq, record.id))]
+        if record.key is not None:
+            self.keys.pop((record.owner, record.key), None)
+        for alias in record.aliases:
+            self.aliases.pop(alias, None)
+
+    def end(
+        self, record: Record, reason: Literal["forgotten", "moved"], seq: int, target: str | None
+    ) -> None:
+        """Remove a record and leave its grave; `moved` marks its session."""
+        self.remove(record)
+        moved = reason == "moved"
+        if moved:
+            self.elsewhere.add((record.owner, record.session))
+        self.graves[record.id] = Tombstone(
+            id=record.id,
+            reason=reason,
+            seq=seq,
+            owner=record.owner,
+            key=record.key,
+            session=record.session,
+            target=target,
+            moves=record.moves + 1 if moved else record.moves,
+        )
+
+    def bury(self, grave: Tombstone) -> Buried:
+        """Put a grave that somebody else dug, as `TierStore.bury` says."""
+        live = self.records.get(grave.id)
+        old = self.graves.get(grave.id)
+        if grave.reason == "moved":
+            self.elsewhere.add((grave.owner, grave.session))
+            if live is not None:
+                return "live"
+            if old is None or _outranks(grave, old):
+                self.graves[grave.id] = grave
+            return "absent" if self.graves[grave.id].reason == "moved" else "forgotten"
+        if live is not None and live.seq > grave.seq:
+            return "live"
+        if live is not None:
+            self.remove(live)
+        if old is None or old.reason == "moved" or old.seq < grave.seq:
+            self.graves[grave.id] = grave
+        return "absent" if live is None else "forgotten"
+
+    def standing(self, name: Named) -> Deleted:
+        record = self.records.get(name.id)
+        if record is not None:
+            return "deleted" if record.etag == name.etag else "changed"
+        grave = self.graves.get(name.id)
+        return grave.reason if grave is not None else "absent"
+
+
+def _outranks(grave: Tombstone, old: Tombstone) -> bool:
+    return grave.seq > old.seq if old.reason == "forgotten" else grave.moves >= old.moves

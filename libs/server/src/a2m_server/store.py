@@ -1,0 +1,335 @@
+"""The port: what every store implements, be it one database or a federation of services."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from a2m_protocol.types import Capability, Draft, Record
+from a2m_protocol.where import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose records a call sees and writes.
+
+    `readable` is the set of owners it may see (None stands for pooled records), or None for everything.
+    `owner` is the owner of what it writes when a record names none.
+    """
+
+    readable: frozenset[str | None] | None = None
+    owner: str | None = None
+
+    @classmethod
+    def of(cls, owner: str | None) -> Scope:
+        """`owner`'s own records and pooled ones."""
+        return cls(frozenset({owner, None}), owner)
+
+    def sees(self, owner: str | None) -> bool:
+        return self.readable is None or owner in self.readable
+
+
+EVERYONE = Scope()
+POOLED = Scope(frozenset({None}))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records: everything given applies together.
+
+    `words` are the `a2m_retrieval.text.query_words` that a record's content must all hold; an empty tuple
+    matches nothing. `ids` likewise. `key_prefix` has no trailing slash and matches the key itself and
+    what is beneath it. `tier` is set for a federation alone.
+    """
+
+    scope: Scope = EVERYONE
+    where: Where = field(default_factory=Where)
+    key_prefix: str | None = None
+    ids: tuple[str, ...] | None = None
+    words: tuple[str, ...] | None = None
+    tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A recall: `text` by words (and by meaning where the store has vectors), `embedding` by metric.
+
+    With neither, the most recently written first. `limit` is at least 1. `min_score` is applied by the
+    dispatcher for stores that rank in one pass. `vectors` asks for embeddings in the results.
+    """
+
+    filter: Filter
+    limit: int
+    text: str | None = None
+    embedding: Sequence[float] | None = None
+    embedding_model: str | None = None
+    min_score: float | None = None
+    vectors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A timeline: ascending by `seq` then id; `limit` takes the newest, None takes all that match."""
+
+    filter: Filter
+    limit: int | None = None
+    vectors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """A tier that did not answer a read, and why."""
+
+    tier: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a read found; `elsewhere` says that the session has records in other tiers (working's mark)."""
+
+    records: list[Record]
+    elsewhere: bool = False
+    degraded: tuple[Degraded, ...] = ()
+
+
+Wrote = Literal["created", "replaced", "existing", "moved", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of one draft, in the order given.
+
+    `created`: a new record. `replaced`: it rewrote an occupied key (`id` is the record's). `existing`: the id
+    (or alias) is here already. `moved`: a tombstone says that it lives in another tier. `refused` (transfers
+    alone): an equal or newer record or tombstone is here, named in `reason`.
+    """
+
+    id: str
+    outcome: Wrote
+    etag: str = ""
+    revision: int = 0
+    reason: str = ""
+    tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A forget's receipt: the ids that were removed and, over several tiers, how many in each."""
+
+    ids: list[str]
+    tiers: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    session: str
+    records: int
+    opened_at: str
+    touched_at: str
+    owner: str | None = None
+    tiers: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+Reason = Literal["forgotten", "moved", "undo"]
+Deleted = Literal["deleted", "changed", "moved", "forgotten", "absent"]
+Buried = Literal["forgotten", "live", "absent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A record as a conditional delete names it."""
+
+    id: str
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What is left of a deleted record for 30 days: never its content.
+
+    `seq` is that of the deletion: a transfer of a record with a lower or equal `seq` is refused. `target`
+    names the tier a `moved` record went to. `session` lets working mark the session as having records
+    elsewhere.
+    """
+
+    id: str
+    reason: Literal["forgotten", "moved"]
+    seq: int
+    owner: str | None = None
+    key: str | None = None
+    session: str | None = None
+    target: str | None = None
+    moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record without its content, for those who plan moves."""
+
+    id: str
+    seq: int
+    etag: str
+    owner: str | None = None
+    session: str | None = None
+    group: str | None = None
+    key: str | None = None
+    moves: int = 0
+    access_count: int = 0
+    accessed_at: str | None = None
+    salience: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierInfo:
+    name: str
+    kind: str | None = None
+    capacity: int = 0
+    per_session: bool = False
+    spill_to: str | None = None
+    promote_to: str | None = None
+    promote_after: int | None = None
+    half_life: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store is: its name, declared capabilities, our extensions, and the details of `describe`."""
+
+    name: str
+    capabilities: frozenset[Capability]
+    extensions: frozenset[str] = frozenset()
+    kind: str | None = None
+    tiers: tuple[TierInfo, ...] = ()
+    read_only: bool = False
+    dimensions: int | None = None
+    metric: str = "cosine"
+    metrics: tuple[str, ...] = ("cosine",)
+    embedding_model: str | None = None
+    summarize_model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated:
+    """What a reorganisation did (PROTOCOL section 3) and the counts after it."""
+
+    moved: int = 0
+    promoted: int = 0
+    dropped: int = 0
+    summarized: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+class MemoryStore(Protocol):
+    """A store of records. Every method applies `scope` inside the database.
+
+    Stores raise `A2MError` alone; a driver's error becomes `unavailable(...)` at one place.
+    """
+
+    async def open(self) -> None:
+        """Connect and make ready (migrations, indexes); called once, before any other method."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def ready(self) -> None:
+        """Return when the database answers, else raise `A2MError`."""
+        ...
+
+    async def info(self) -> StoreInfo: ...
+
+    async def counts(self, scope: Scope) -> dict[str, int]:
+        """Records a tier name; a service of one tier answers with its own name."""
+        ...
+
+    async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
+        """Write all or nothing; one `Written` a draft, in order.
+
+        An existing id of a visible owner changes nothing but its etag; of another owner it raises -32005.
+        The second of two equal ids in one batch counts as existing. `seq` ascends in the order given, over
+        all sessions of the batch: the clock in microseconds, never below the last of the record's bucket.
+        """
+        ...
+
+    async def search(self, search: Search) -> Found: ...
+
+    async def timeline(self, page: Page) -> Found: ...
+
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+        """The record at `key`: the scope's own first, then a pooled one."""
+        ...
+
+    async def forget(self, selected: Filter) -> Forgotten:
+        """Remove what matches, leaving `forgotten` tombstones."""
+        ...
+
+    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+        """Named sessions with at least one record here, by name."""
+        ...
+
+    async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
+        """Add `amount` to the salience of each record that exists (once an id); how many there were."""
+        ...
+
+    async def touch(self, ids: Sequence[str], at: str) -> None:
+        """Count one access of each record that exists (once a mention) at time `at`; new etag."""
+        ...
+
+
+class TierStore(MemoryStore, Protocol):
+    """A store that can be part of a move: our extensions `transfer`, `forget_if`, `tombstones`, `list`."""
+
+    async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
+        """Write records as they are, `seq`, counts, vectors and all; one `Written` a draft.
+
+        Refused: what is older (by `seq`) than its `forgotten` tombstone; what meets a record, a tombstone or
+        an alias whose `moves` is not lower. A `moved` tombstone with lower `moves` gives way. A draft
+        without `seq` gets one from its `created_at`, else from the clock, in the order given.
+        """
+        ...
+
+    async def delete_if(
+        self, named: Sequence[Named], reason: Reason, target: str | None
+    ) -> dict[str, Deleted]:
+        """Delete all of `named` if each still has its etag, else none.
+
+        `deleted` for each then; otherwise each id answers its own state, `deleted` standing for one that
+        would have been. Reason `moved` leaves tombstones with `moves` one higher than the record's and marks
+        their sessions; `undo` leaves none; `forgotten` leaves that.
+        """
+        ...
+
+    async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
+        """The tombstones that exist for `ids`."""
+        ...
+
+    async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
+        """Put tombstones, whether the ids are held here or not.
+
+        A `forgotten` one deletes a live record with a `seq` not above its own (`forgotten`) and leaves a
+        newer one (`live`); a `moved` one never deletes (`live`), and marks its session; otherwise `absent`.
+        """
+        ...
+
+    async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
+        """Up to `limit` matching records, oldest first, beyond the (`seq`, id) given; without content."""
+        ...
+
+    async def read(self, ids: Sequence[str]) -> list[Record]:
+        """The records that exist of `ids`, whole, with vectors and features."""
+        ...
+
+
+class TieredStore(MemoryStore, Protocol):
+    """A store of several tiers, which reorganises itself."""
+
+    async def promote(self, ids: Sequence[str], tier: str, salience: float, scope: Scope) -> int:
+        """Move records, with their groups, to `tier`; how many of `ids` moved."""
+        ...
+
+    async def consolidate(self) -> Consolidated: ...
+
+    async def close_session(self, session: str, scope: Scope) -> tuple[Consolidated, int]:
+        """Move a session's records out of the working tier at once; how many left it."""
+        ...

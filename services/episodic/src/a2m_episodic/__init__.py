@@ -1,0 +1,1 @@
+"""The episodic tier: what happened, on Postgres with pgvector."""

@@ -1,0 +1,1 @@
+"""The procedural tier: skills in a git repository."""

@@ -1,0 +1,1 @@
+"""The semantic tier: what is true now, on Qdrant."""

@@ -1,0 +1,1 @@
+"""The working tier: live transcripts on Redis or Valkey."""
