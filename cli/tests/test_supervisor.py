@@ -82,6 +82,14 @@ def worker(folder: Path, name: str, *after: str, **settings: str) -> Child:
     )
 
 
+def spawn(*command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
 def is_pid(text: str) -> bool:
     return text.isdigit() and psutil.pid_exists(int(text)) and is_running(psutil.Process(int(text)))
 
@@ -110,7 +118,7 @@ async def test_children_start_after_what_they_need_and_stop_before_it(tmp_path: 
         processes = [psutil.Process(pid_of(supervisor, name)) for name in "abc"]
     assert (tmp_path / "order").read_text().split() == ["+a", "+b", "+c", "-c", "-b", "-a"]
     assert not any(process.is_running() for process in processes)
-    assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "c", "order", "logs"}
+    assert names_in(tmp_path) == {"a", "b", "c", "order", "logs"}
 
 
 async def test_settings_reach_the_child_and_its_output_its_log(tmp_path: Path) -> None:
@@ -214,7 +222,7 @@ async def test_a_stop_while_engines_are_being_prepared_leaves_nothing(tmp_path: 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_when_the_supervisor_ends_nothing_outlives_it(tmp_path: Path, blow: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+    with spawn(sys.executable, "-c", OWNER, str(tmp_path)) as owner:
         assert owner.stdout is not None
         said = json.loads(await asyncio.to_thread(owner.stdout.readline))
         with Redis.from_url(said["valkey"]) as client:
@@ -227,7 +235,7 @@ async def test_when_the_supervisor_ends_nothing_outlives_it(tmp_path: Path, blow
         await until(lambda: not any(is_running(process) for process in processes))
     if blow is not signal.SIGKILL:
         assert owner.returncode == 0
-        assert {path.name for path in tmp_path.iterdir()} == {"logs", "valkey", "postgres"}
+        assert names_in(tmp_path) == {"logs", "valkey", "postgres"}
     valkey = Valkey(tmp_path / "valkey")
     async with Supervisor(tmp_path, [engine_child(valkey)]):
         with Redis.from_url(valkey.url) as client:
@@ -235,14 +243,14 @@ async def test_when_the_supervisor_ends_nothing_outlives_it(tmp_path: Path, blow
 
 
 async def test_what_a_killed_supervisor_left_is_ended_by_the_next(tmp_path: Path) -> None:
-    orphan = subprocess.Popen(["sleep", "600"])
+    orphan = spawn("sleep", "600")
     try:
         ProcessLedger(tmp_path / "children.json").add("a", orphan.pid)
         async with Supervisor(tmp_path, [worker(tmp_path, "a")]):
             assert orphan.wait(5) == -signal.SIGTERM
     finally:
         orphan.kill()
-        orphan.wait()
+        orphan.communicate()
 
 
 async def test_a_pid_that_belongs_to_another_process_now_is_left_alone(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import httpx
 
 from a2m_conformance.outcome import CheckFailure, Unreachable
 from a2m_conformance.requirement import Transport
-from a2m_conformance.wire import Json
+from a2m_conformance.shapes import Json, is_object
 
 
 class HttpWire:
@@ -60,7 +60,7 @@ class HttpWire:
         if response.status_code != 200:
             raise CheckFailure(f"{method} was answered with HTTP {response.status_code} instead of 200")
         envelope = _parse(response)
-        if not isinstance(envelope, dict) or envelope.get("id") != number:
+        if not is_object(envelope) or envelope.get("id") != number:
             raise CheckFailure(f"{method}: the response does not carry the id {number} of its request")
         return envelope
 

@@ -9,8 +9,9 @@ from contextlib import suppress
 
 from a2m_conformance.http import HttpWire
 from a2m_conformance.outcome import CheckFailure, NotApplicable, Unreachable, expect
+from a2m_conformance.shapes import Json, is_list, is_object, part
 from a2m_conformance.stdio import StdioWire
-from a2m_conformance.wire import Json, Refusal, Wire
+from a2m_conformance.wire import Refusal, Wire
 
 MARKER = "a2m_check"
 _PATIENCE = 5.0
@@ -66,7 +67,7 @@ class Probe:
     @property
     def dimensions(self) -> int:
         """The width of the store's vectors, or the one with which we fix it."""
-        return (self.about.get("embeddings") or {}).get("dimensions") or self._first_dimensions
+        return part(self.about.get("embeddings"), "dimensions") or self._first_dimensions
 
     def has(self, capability: str) -> bool:
         """Whether a capability is declared."""
@@ -88,7 +89,7 @@ class Probe:
         error = envelope.get("error")
         if error is None:
             return envelope.get("result")
-        if not isinstance(error, dict):
+        if not is_object(error):
             raise CheckFailure(f"{method}: the error is no object")
         return Refusal(error.get("code", 0), str(error.get("message")), error.get("data"))
 
@@ -97,7 +98,7 @@ class Probe:
         result = await self.answer(method, params)
         if isinstance(result, Refusal):
             raise CheckFailure(f"{method} {_brief(params)} was refused: {result.code} {result.message}")
-        expect(isinstance(result, dict), f"{method}: the result is no object")
+        expect(is_object(result), f"{method}: the result is no object")
         return result
 
     async def refused(self, method: str, params: Json, *codes: int) -> Refusal:
@@ -117,7 +118,7 @@ class Probe:
         if self.has("sessions"):
             record["session"] = self.session
         record |= fields
-        if isinstance(record.get("metadata", {}), dict):
+        if is_object(record.get("metadata", {})):
             record["metadata"] = {**self.mine_where, **record.get("metadata", {})}
         return record
 
@@ -127,7 +128,7 @@ class Probe:
         result = await self.call("remember", records=full, **params)
         self._note_ids({"records": full, **params}, result)
         ids = result.get("ids")
-        expect(isinstance(ids, list), "remember returned no list of ids")
+        expect(is_list(ids), "remember returned no list of ids")
         expect(len(ids) == len(full), f"remember of {len(full)} records returned {len(ids)} ids")
         return ids
 
@@ -171,19 +172,19 @@ class Probe:
         where = {**self.mine_where, **params.pop("where", {})}
         result = await self.call(method, where=where, **params)
         records = result.get("records")
-        expect(isinstance(records, list), f"{method} returned no list of records")
-        expect(all(isinstance(record, dict) for record in records), f"{method} returned what is no record")
+        expect(is_list(records), f"{method} returned no list of records")
+        expect(all(is_object(record) for record in records), f"{method} returned what is no record")
         return records
 
     def _note_ids(self, params: Json, result: Json) -> None:
-        if not isinstance(result, dict) or not isinstance(params, dict):
+        if not is_object(result) or not is_object(params):
             return
         records = params.get("records")
         for number, identifier in enumerate(result.get("ids") or []):
             if not isinstance(identifier, str):
                 continue
-            given = records[number] if isinstance(records, list) and number < len(records) else {}
-            owner = given.get("owner", params.get("owner")) if isinstance(given, dict) else None
+            given = records[number] if is_list(records) and number < len(records) else {}
+            owner = given.get("owner", params.get("owner")) if is_object(given) else None
             self._written[owner if isinstance(owner, str) else None].append(identifier)
 
 

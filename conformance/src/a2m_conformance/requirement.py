@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
+from a2m_conformance.shapes import is_object
+
 Profile = Literal["writable", "read-only", "any"]
 Transport = Literal["http", "stdio"]
 
@@ -37,9 +39,9 @@ def load() -> dict[str, Requirement]:
         if not file.name.endswith(".toml"):
             continue
         table = tomllib.loads(file.read_text(encoding="utf-8"))
-        defaults = {key: value for key, value in table.items() if not isinstance(value, dict)}
+        defaults = {key: value for key, value in table.items() if not is_object(value)}
         for name, entry in table.items():
-            if isinstance(entry, dict):
+            if is_object(entry):
                 if name in found:
                     raise ValueError(f"requirement {name} is defined twice, again in {file.name}")
                 found[name] = _parse(name, {**defaults, **entry})

@@ -5,11 +5,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import httpx
+
 from a2m_conformance.check import Check, collect
 from a2m_conformance.outcome import CheckFailure, NotApplicable, Outcome, Status, Unreachable
 from a2m_conformance.probe import Probe
 from a2m_conformance.requirement import Requirement, load
-from a2m_conformance.wire import Json, Wire
+from a2m_conformance.shapes import Json, is_list, is_object
+from a2m_conformance.wire import Wire
 
 _AT_ONCE = 8
 
@@ -50,7 +53,7 @@ class Run:
 async def run(
     wire: Wire,
     options: Options = Options(),
-    progress: Callable[[Outcome], None] | None = None,  # noqa: B008 - frozen
+    progress: Callable[[Outcome], None] | None = None,
 ) -> Run:
     """Run every applicable check over `wire`; Unreachable if the server does not even describe itself."""
     started = time.monotonic()
@@ -108,6 +111,8 @@ async def _attempt(requirement: Requirement, check: Check, probe: Probe, timeout
         status, detail = Status.failed, str(failure)
     except TimeoutError:
         status, detail = Status.failed, f"no end after {timeout:g} s"
+    except (OSError, httpx.TransportError) as failure:
+        status, detail = Status.failed, f"the connection failed: {type(failure).__name__} {failure}"
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         # The outermost loop of a check: a response of another shape than the protocol's trips ordinary code.
         status, detail = Status.failed, f"unexpected shape of a response: {type(error).__name__} {error}"
@@ -145,7 +150,7 @@ async def _describe(wire: Wire, timeout: float) -> Json:
     except CheckFailure as error:
         raise Unreachable(str(error)) from error
     about = envelope.get("result")
-    if not isinstance(about, dict) or not isinstance(about.get("capabilities"), list):
+    if not is_object(about) or not is_list(about.get("capabilities")):
         raise Unreachable("memory/describe did not answer with an object that has capabilities")
     return about
 
@@ -155,4 +160,4 @@ async def _refuses_writes(wire: Wire, timeout: float) -> bool:
     async with asyncio.timeout(timeout):
         envelope = await wire.request("memory/remember", {"records": []})
     error = envelope.get("error")
-    return isinstance(error, dict) and error.get("code") == -32004
+    return is_object(error) and error.get("code") == -32004

@@ -9,7 +9,7 @@ from typing import Self
 
 from a2m_conformance.outcome import Unreachable
 from a2m_conformance.requirement import Transport
-from a2m_conformance.wire import Json
+from a2m_conformance.shapes import Json, is_object
 
 _LINE_LIMIT = 256 * 1024 * 1024
 _LONGEST_GOODBYE = 5.0
@@ -56,7 +56,7 @@ class StdioWire:
     async def request(self, method: str, params: Json) -> Json:
         number = next(self._numbers)
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        future = self._expect(number)
+        future = self.expect_response(number)
         try:
             await self.write(json.dumps(message, ensure_ascii=False))
             return await future
@@ -66,9 +66,9 @@ class StdioWire:
     async def exchange(self, text: str, request_id: Json = None) -> Json:
         # A response to something unreadable has a null id: one at a time, or they could not be told apart.
         async with self._one_raw:
-            futures = {self._expect(None)}
+            futures = {self.expect_response(None)}
             if request_id is not None:
-                futures.add(self._expect(request_id))
+                futures.add(self.expect_response(request_id))
             try:
                 await self.write(text)
                 done, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
@@ -109,7 +109,8 @@ class StdioWire:
             await self.process.wait()
             await self._reader
 
-    def _expect(self, request_id: Json) -> asyncio.Future[Json]:
+    def expect_response(self, request_id: Json) -> asyncio.Future[Json]:
+        """What the response that carries this id will be, for who writes the request by hand."""
         future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._waiting[json.dumps(request_id)] = future
         return future
@@ -128,7 +129,7 @@ class StdioWire:
         except ValueError:
             self.noise.append(line.decode(errors="replace").rstrip("\n"))
             return
-        if not isinstance(message, dict):
+        if not is_object(message):
             self.noise.append(line.decode(errors="replace").rstrip("\n"))
         elif "method" in message:
             (self.requests if "id" in message else self.notifications).append(message)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from a2m_conformance.outcome import CheckFailure, expect
-from a2m_conformance.wire import Json
+from a2m_conformance.shapes import Json, is_list, is_object
 
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -17,9 +17,9 @@ def same(left: Json, right: Json) -> bool:
         return left is right
     if isinstance(left, int | float) and isinstance(right, int | float):
         return left == right and math.copysign(1, left) == math.copysign(1, right)
-    if isinstance(left, dict) and isinstance(right, dict):
+    if is_object(left) and is_object(right):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
+    if is_list(left) and is_list(right):
         return len(left) == len(right) and all(map(same, left, right))
     return type(left) is type(right) and left == right
 

@@ -1,12 +1,10 @@
 """How a check talks to the server: one interface over both transports."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from a2m_conformance.requirement import Transport
-
-# A black box trusts nothing that it is sent: values from the server stay untyped until a check has looked.
-Json = Any
+from a2m_conformance.shapes import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from a2m_conformance.check import check
 from a2m_conformance.outcome import NotApplicable, expect
 from a2m_conformance.probe import Probe
+from a2m_conformance.shapes import Json, part
 from a2m_conformance.tables import FIELDS, METHODS, WRONG_VALUES
 from a2m_conformance.values import contents, equal, ids
-from a2m_conformance.wire import Json, Refusal
+from a2m_conformance.wire import Refusal
 
 _FILTERS: dict[str, tuple[str, Json]] = {
     "tier": ("tiers", "working"),
@@ -21,7 +22,7 @@ async def undeclared_methods_are_not_supported(probe: Probe) -> None:
         raise NotApplicable("every capability is declared")
     for method in undeclared:
         envelope = await probe.wire.request(method, {})
-        code = (envelope.get("error") or {}).get("code")
+        code = part(envelope.get("error"), "code")
         expect(code == -32003, f"{method} answered {code} instead of -32003")
 
 
@@ -29,7 +30,7 @@ async def undeclared_methods_are_not_supported(probe: Probe) -> None:
 async def unknown_methods_are_not_found(probe: Probe) -> None:
     for method in ("memory/remember_all", "memory/", "memory", "Memory/Recall", "recall", "tools/list"):
         envelope = await probe.wire.request(method, {})
-        code = (envelope.get("error") or {}).get("code")
+        code = part(envelope.get("error"), "code")
         expect(code == -32601, f"{method} answered {code} instead of -32601")
 
 

@@ -3,6 +3,7 @@
 from a2m_conformance.check import check
 from a2m_conformance.outcome import CheckFailure, NotApplicable, expect
 from a2m_conformance.probe import Probe
+from a2m_conformance.shapes import is_list, part
 from a2m_conformance.tables import CAPABILITIES, KINDS, METHODS
 from a2m_conformance.values import equal, is_count
 
@@ -18,7 +19,7 @@ async def it_says_what_it_is(probe: Probe) -> None:
     for field in ("capabilities", "methods"):
         value = about.get(field)
         expect(
-            isinstance(value, list) and all(isinstance(item, str) for item in value),
+            is_list(value) and all(isinstance(item, str) for item in value),
             f"{field} is no list of text",
         )
 
@@ -56,7 +57,7 @@ async def listed_methods_are_served(probe: Probe) -> None:
         if method == "memory/events/subscribe":
             continue
         envelope = await probe.wire.request(method, {})
-        code = (envelope.get("error") or {}).get("code")
+        code = part(envelope.get("error"), "code")
         expect(code not in (-32601, -32003), f"{method} is listed, but answers {code}")
 
 
@@ -69,7 +70,7 @@ async def extensions_are_names(probe: Probe) -> None:
         expect(not own, f"methods outside the table without extensions: {own}")
         raise NotApplicable("no extensions")
     expect(
-        isinstance(extensions, list) and all(isinstance(item, str) for item in extensions),
+        is_list(extensions) and all(isinstance(item, str) for item in extensions),
         "extensions is no list of names",
     )
 

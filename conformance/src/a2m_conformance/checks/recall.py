@@ -3,8 +3,8 @@
 from a2m_conformance.check import check
 from a2m_conformance.outcome import NotApplicable, expect
 from a2m_conformance.probe import Probe
+from a2m_conformance.shapes import Json, is_list
 from a2m_conformance.values import equal, ids, is_ascending, is_number
-from a2m_conformance.wire import Json
 
 _QUERIES = (
     '"',
@@ -145,7 +145,7 @@ async def any_text_is_a_query(probe: Probe) -> None:
         await probe.write("some words")
     for query in _QUERIES:
         result = await probe.call("recall", query=query, limit=3)
-        expect(isinstance(result.get("records"), list), f"no list of records for {query[:20]!r}")
+        expect(is_list(result.get("records")), f"no list of records for {query[:20]!r}")
 
 
 @check("RECALL-14")

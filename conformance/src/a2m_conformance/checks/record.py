@@ -5,9 +5,10 @@ import unicodedata
 from a2m_conformance.check import check
 from a2m_conformance.outcome import NotApplicable, expect
 from a2m_conformance.probe import Probe
+from a2m_conformance.shapes import Json, part
 from a2m_conformance.tables import FIELDS, NULLABLE
 from a2m_conformance.values import equal, ids, is_timestamp, only, same
-from a2m_conformance.wire import Json, Refusal
+from a2m_conformance.wire import Refusal
 
 _CONTENTS = (
     "plain",
@@ -90,8 +91,8 @@ async def empty_metadata_is_empty(probe: Probe) -> None:
     written = await probe.write(empty, absent)
     first, second = await probe.read(written[0]), await probe.read(written[1])
     expect(first and second, "a record without metadata was not kept")
-    equal((first or {}).get("metadata"), {}, "metadata that was given empty")
-    expect((second or {}).get("metadata", {}) is not None, "absent metadata came back as null")
+    equal(part(first, "metadata"), {}, "metadata that was given empty")
+    expect(part(second, "metadata", {}) is not None, "absent metadata came back as null")
 
 
 @check("RECORD-09")
@@ -177,6 +178,6 @@ async def _kept_or_refused(probe: Probe, metadata: Json) -> None:
     await probe.call("forget", ids=[identifier])
     expect(kept, "a record with metadata was acknowledged but not kept")
     expect(
-        same((kept or {}).get("metadata"), metadata),
-        f"{metadata!r} came back as {(kept or {}).get('metadata')!r}",
+        same(part(kept, "metadata"), metadata),
+        f"{metadata!r} came back as {part(kept, 'metadata')!r}",
     )

@@ -5,8 +5,8 @@ import asyncio
 from a2m_conformance.check import check
 from a2m_conformance.outcome import expect
 from a2m_conformance.probe import Probe
+from a2m_conformance.shapes import Json
 from a2m_conformance.values import contents, equal, fields, ids, only
-from a2m_conformance.wire import Json
 
 
 @check("REMEMBER-01")

@@ -3,8 +3,8 @@
 from a2m_conformance.check import check
 from a2m_conformance.outcome import expect
 from a2m_conformance.probe import Probe
+from a2m_conformance.shapes import Json
 from a2m_conformance.values import equal, ids, is_ascending
-from a2m_conformance.wire import Json
 
 
 @check("TIMELINE-01")

@@ -24,7 +24,7 @@ class TokenFile:
         except OSError as error:
             raise ValueError(f"cannot read the token file {path}: {error.strerror}") from error
         if not self._token:
-            raise ValueError(f"the token file {path} holds no bearer token (RFC 6750: letters, digits, -._~+/)")
+            raise ValueError(f"the token file {path} holds no bearer token (letters, digits and -._~+/)")
 
     @property
     def token(self) -> bytes:

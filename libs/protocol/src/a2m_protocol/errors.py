@@ -91,7 +91,5 @@ class TransportError(A2MError):
     """
 
     def __init__(self, message: str, *, maybe_received: bool, retryable: bool = True) -> None:
-        super().__init__(
-            Code.INTERNAL, message, {"retryable": retryable, "maybe_received": maybe_received}
-        )
+        super().__init__(Code.INTERNAL, message, {"retryable": retryable, "maybe_received": maybe_received})
         self.maybe_received = maybe_received

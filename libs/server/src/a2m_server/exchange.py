@@ -10,7 +10,6 @@ from typing import Protocol, cast
 
 from a2m_protocol import jsonrpc
 from a2m_protocol.errors import A2MError, Code, JsonObject
-
 from a2m_server.identity import Peer
 from a2m_server.metrics import Metrics
 
@@ -55,13 +54,13 @@ class Exchange:
             response = await self._handle(message, peer)
             encoded = None if response is None else jsonrpc.encode(response)
         except A2MError as error:
-            response = jsonrpc.failure(jsonrpc.id_of(message), error)
-            encoded = jsonrpc.encode(response)
+            response = _refusal(message, error)
+            encoded = None if response is None else jsonrpc.encode(response)
         except Exception:  # noqa: BLE001 the outermost loop: a bug in one request must not end the server
-            response = jsonrpc.failure(jsonrpc.id_of(message), _logged())
-            encoded = jsonrpc.encode(response)
-        self._metrics.count(_method(message), _code(response), time.perf_counter() - started)
-        return None if _is_notification(message) else encoded
+            response = _refusal(message, _logged())
+            encoded = None if response is None else jsonrpc.encode(response)
+        self._metrics.count(_method(message, response), _code(response), time.perf_counter() - started)
+        return encoded
 
     async def _handle(self, message: object, peer: Peer) -> JsonObject | None:
         deadline = asyncio.timeout(self._timeout)
@@ -89,11 +88,15 @@ def _logged() -> A2MError:
     )
 
 
-def _is_notification(message: object) -> bool:
-    return isinstance(message, dict) and "method" in message and "id" not in message
+def _refusal(message: object, error: A2MError) -> JsonObject | None:
+    if isinstance(message, dict) and "method" in message and "id" not in message:
+        return None
+    return jsonrpc.failure(jsonrpc.id_of(message), error)  # pyright: ignore[reportUnknownArgumentType] JSON
 
 
-def _method(message: object) -> str:
+def _method(message: object, response: JsonObject | None) -> str:
+    if response is None:
+        return "notification"
     name = cast("JsonObject", message).get("method") if isinstance(message, dict) else None
     return name if isinstance(name, str) else ""
 

@@ -68,7 +68,7 @@ class Peer:
             self.woken()
 
 
-class Unauthorized(Exception):
+class UnauthorizedError(Exception):
     """A credential that is not valid here: HTTP 401."""
 
 
@@ -84,16 +84,16 @@ class Gate:
         self._required = required
 
     def admit(self, headers: Sequence[bytes]) -> Caller:
-        """The caller, by all values of the header; raises `Unauthorized`."""
+        """The caller, by all values of the header; raises `UnauthorizedError`."""
         if self._tokens is None:
             return LOOPBACK
         if not headers:
             if self._required:
-                raise Unauthorized("this server asks for a bearer token")
+                raise UnauthorizedError("this server asks for a bearer token")
             return ANONYMOUS
         scheme, _, credential = headers[0].partition(b" ")
         if len(headers) == 1 and scheme.lower() == b"bearer":
             if hmac.compare_digest(credential.strip(), self._tokens.token):
                 return SERVICE
-            raise Unauthorized("the bearer token is not valid here")
-        raise Unauthorized("exactly one bearer token is expected")
+            raise UnauthorizedError("the bearer token is not valid here")
+        raise UnauthorizedError("exactly one bearer token is expected")

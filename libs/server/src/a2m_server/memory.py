@@ -41,7 +41,7 @@ TIER_CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
 
 
 class MemoryTier:
-    """A `TierStore` whose records live as long as the object; `clock` gives milliseconds since 1970."""
+    """A `TierStore` whose records live as long as the object; `clock` gives microseconds since 1970."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MemoryTier:
         *,
         metric: Metric = "cosine",
         dimensions: int | None = None,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._name = name
         self._kind = kind
@@ -89,7 +89,7 @@ class MemoryTier:
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         self._check(drafts, EVERYONE)
-        return [self._transfer(draft) for draft in _with_seq(drafts, self._clock())]
+        return [self._transfer(draft) for draft in _with_seq(drafts, self._clock() // SEQ_PER_MS)]
 
     async def search(self, search: Search) -> Found:
         found = [r for r in self._select(search.filter) if r.status == "active"]
@@ -117,7 +117,7 @@ class MemoryTier:
         found = list(self._select(selected))
         for record in found:
             self._ledger.end(record, "forgotten", self._deletion_seq(record), None)
-        return Forgotten([record.id for record in found])
+        return Forgotten([record.id for record in found], owners={r.id: r.owner for r in found})
 
     async def sessions(self, scope: Scope) -> list[SessionInfo]:
         sessions: dict[Bucket, list[Record]] = {}
@@ -211,7 +211,7 @@ class MemoryTier:
         occupant = None if draft.key is None else self._ledger.keys.get((draft.owner, draft.key))
         if occupant is not None:
             return self._rewrite(self._ledger.records[occupant], draft)
-        seq = max(self._clock() * SEQ_PER_MS, self._ledger.last + 1, grave.seq + 1 if grave else 0)
+        seq = max(self._clock(), self._ledger.last + 1, grave.seq + 1 if grave else 0)
         record = self._ledger.keep(self._record(draft, seq, created_at_of(seq)))
         return Written(record.id, "created", record.etag)
 
@@ -310,7 +310,7 @@ class MemoryTier:
             raise embedding_mismatch(expected, width)
 
     def _deletion_seq(self, record: Record) -> int:
-        return max(self._clock() * SEQ_PER_MS, record.seq)
+        return max(self._clock(), record.seq)
 
     def _etag(self) -> str:
         return f"{next(self._etags):x}"

@@ -20,7 +20,7 @@ class Metrics:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def count(self, method: str, code: int, seconds: float) -> None:
-        if code in _UNREADABLE or not method.startswith("memory/"):
+        if code in _UNREADABLE or not method:
             method = "other"
         self._requests[method, code] += 1
         self._seconds[method] += seconds

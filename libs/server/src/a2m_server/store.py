@@ -116,10 +116,15 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A forget's receipt: the ids that were removed and, over several tiers, how many in each."""
+    """A forget's receipt: the ids that were removed and, over several tiers, how many in each.
+
+    `owners` maps each id to its owner, so that the event is shown to those alone who could see the record; of
+    an id left out, only who sees everything is told (or everybody, where the call saw pooled ones alone).
+    """
 
     ids: list[str]
     tiers: Mapping[str, int] = field(default_factory=dict[str, int])
+    owners: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,204 @@
+"""Commands that change what is remembered."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from a2m_cli import options
+from a2m_cli.connection import CliError
+from a2m_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    Ids,
+    KeyPrefix,
+    Owner,
+    Session,
+    Tier,
+    TokenFile,
+    Url,
+    Where,
+)
+
+
+def remember(
+    text: Annotated[str | None, typer.Argument(help="What to remember; without it, standard input.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="The conversation it is part of.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The address of a fact; rewrites it.")] = None,
+    role: Annotated[str | None, typer.Option("--role", help="user, assistant, tool, system, memory...")] = None,
+    tier: Annotated[str | None, typer.Option("--tier", help="Where to put it; default: working.")] = None,
+    record_id: Annotated[str | None, typer.Option("--id", help="An id of your own: safe to repeat.")] = None,
+    group: Annotated[str | None, typer.Option("--group", help="What it is to be kept together with.")] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", "-m", help="key=value or a JSON object; repeatable.", metavar="K=V|JSON"),
+    ] = None,
+    salience: Annotated[float | None, typer.Option("--salience", help="How much it is worth keeping.")] = None,
+    uri: Annotated[str | None, typer.Option("--uri", help="What it refers to.")] = None,
+    owner: Owner = None,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one record, and print its id."""
+    record = options.params(
+        content=_content(text, uri),
+        session=session,
+        key=key,
+        role=role,
+        tier=tier,
+        id=record_id,
+        group=group,
+        metadata=options.metadata_of(metadata or []),
+        salience=salience,
+        uri=uri,
+    )
+    result = options.server(url, token_file).call("remember", options.params(records=[record], owner=owner))
+    from a2m_cli import rendering
+
+    if as_json:
+        rendering.print_json(result)
+    else:
+        ids = result.get("ids")
+        for written in ids if isinstance(ids, list) else []:
+            rendering.console().print(rendering.safe(written), soft_wrap=True)
+
+
+def forget(
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of records.", show_default=False)] = None,
+    query: Annotated[str | None, typer.Option("--query", help="What holds all of these words.")] = None,
+    tier: Tier = None,
+    session: Session = None,
+    where: Where = None,
+    key_prefix: KeyPrefix = None,
+    owner: Owner = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete records for good; everything given must apply to a record."""
+    selected = options.params(
+        ids=ids, query=query, tier=tier, where=options.where_of(where, session), key_prefix=key_prefix
+    )
+    if not selected:
+        raise CliError("nothing selected: give ids, --query, --tier, --session, --where or --key-prefix", status=2)
+    if not yes and not ids and sys.stdin.isatty():
+        typer.confirm(f"Forget everything with {', '.join(selected)} as given?", abort=True)
+    result = options.server(url, token_file).call("forget", {**selected, **options.params(owner=owner)})
+    _figures(result, as_json)
+
+
+def promote(
+    ids: Ids,
+    to: Annotated[str, typer.Option("--to", help="The tier to move them to.")],
+    salience: Annotated[float | None, typer.Option("--salience", help="Added on arrival.")] = None,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move records, with their groups, to a tier."""
+    result = options.server(url, token_file).call(
+        "promote", options.params(ids=ids, tier=to, salience=salience)
+    )
+    _figures(result, as_json)
+
+
+def reinforce(
+    ids: Ids,
+    amount: Annotated[float | None, typer.Option("--amount", help="Added to the salience; default 1.")] = None,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make records more worth keeping."""
+    result = options.server(url, token_file).call("reinforce", options.params(ids=ids, amount=amount))
+    _figures(result, as_json)
+
+
+def consolidate(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False) -> None:
+    """Promote what has earned it and spill what is over capacity, now."""
+    _figures(options.server(url, token_file, timeout=120.0).call("consolidate", {}), as_json)
+
+
+def close(
+    session: Annotated[str, typer.Argument(help="The session that has ended.")],
+    owner: Owner = None,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a session: its records leave the working tier."""
+    result = options.server(url, token_file, timeout=120.0).call(
+        "session/close", options.params(session=session, owner=owner)
+    )
+    _figures(result, as_json)
+
+
+def summarize(
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of records.", show_default=False)] = None,
+    query: Annotated[str | None, typer.Option("--query", help="What holds all of these words.")] = None,
+    tier: Annotated[str | None, typer.Option("--tier", help="What is in this tier.")] = None,
+    session: Session = None,
+    where: Where = None,
+    key_prefix: KeyPrefix = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="The newest so many.")] = None,
+    into: Annotated[str | None, typer.Option("--into", help="The tier to write the summary to.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The key to write it at.")] = None,
+    owner: Owner = None,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Condense records into one that is written; they themselves stay."""
+    result = options.server(url, token_file, timeout=120.0).call(
+        "summarize",
+        options.params(
+            ids=ids,
+            query=query,
+            tier=tier,
+            where=options.where_of(where, session),
+            key_prefix=key_prefix,
+            limit=limit,
+            into=into,
+            key=key,
+            owner=owner,
+        ),
+    )
+    from a2m_cli import rendering
+
+    if as_json:
+        rendering.print_json(result)
+        return
+    out = rendering.console()
+    rendering.show_figures(out, {name: result.get(name) for name in ("read", "written")})
+    if records := rendering.objects(result.get("records")):
+        rendering.show_records(out, records)
+
+
+def _content(text: str | None, uri: str | None) -> str | None:
+    if text is not None:
+        return text
+    if sys.stdin.isatty():
+        if uri is not None:
+            return None
+        raise CliError("nothing to remember: give a text, or pipe one in", status=2)
+    try:
+        given = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise CliError("standard input is not UTF-8 text") from error
+    content = given.removesuffix("\n")
+    if not content and uri is None:
+        raise CliError("nothing to remember: give a text, or pipe one in", status=2)
+    return content
+
+
+def _figures(result: dict, as_json: bool) -> None:
+    from a2m_cli import rendering
+
+    if as_json:
+        rendering.print_json(result)
+    else:
+        rendering.show_figures(rendering.console(), result)

@@ -1,0 +1,78 @@
+"""How a command reaches a server, and what a failure means to the person who typed it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from a2m_protocol.client import Client
+    from a2m_protocol.errors import JsonObject
+
+T = TypeVar("T")
+
+FAILED = 1
+UNREACHABLE = 3
+
+
+class CliError(Exception):
+    """A failure to be told as it is; `status` is the exit status."""
+
+    def __init__(self, message: str, status: int = FAILED) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server that a command talks to. `timeout` bounds each call, in seconds."""
+
+    url: str
+    token_file: Path | None = None
+    timeout: float = 30.0
+
+    def client(self) -> Client:
+        """A client of it; raises `CliError` where the token file is of no use."""
+        from a2m_protocol.client import Client
+
+        try:
+            return Client.http(self.url, token_file=self.token_file, timeout=self.timeout)
+        except ValueError as error:
+            raise CliError(str(error)) from error
+
+    def run(self, work: Callable[[Client], Awaitable[T]]) -> T:
+        """The result of what `work` does with a client; raises `CliError` that explains what went wrong."""
+        from a2m_protocol.errors import A2MError
+
+        async def connected() -> T:
+            async with self.client() as client:
+                return await work(client)
+
+        try:
+            return asyncio.run(connected())
+        except A2MError as error:
+            raise explain(error, self.url) from error
+
+    def call(self, method: str, params: JsonObject) -> JsonObject:
+        """The result of one call."""
+        return self.run(lambda client: client.call(f"memory/{method}", params))
+
+
+def explain(error: Exception, url: str) -> CliError:
+    """What an `A2MError` means to a person."""
+    from a2m_protocol.errors import A2MError, TransportError
+
+    if isinstance(error, TransportError) and not error.maybe_received and error.retryable:
+        return CliError(
+            f"no server answers at {url}\n({error.message})\nStart one with `a2m up`, or name another with --url "
+            "or A2M_URL.",
+            UNREACHABLE,
+        )
+    if isinstance(error, TransportError):
+        return CliError(error.message, UNREACHABLE)
+    if isinstance(error, A2MError):
+        return CliError(f"the server refused: {error.message} ({error.code})")
+    return CliError(str(error))

@@ -1,0 +1,97 @@
+"""Options that several commands have, and how their text is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from a2m_cli.connection import CliError, Server
+
+if TYPE_CHECKING:
+    from a2m_protocol.errors import Json, JsonObject
+
+DEFAULT_URL = "http://127.0.0.1:8778"
+
+Url = Annotated[str, typer.Option("--url", envvar="A2M_URL", help="The server to talk to.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", envvar="A2M_TOKEN_FILE", help="A file with the bearer token to show."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the raw result.")]
+Owner = Annotated[str | None, typer.Option("--owner", help="Whose records (where the server believes it).")]
+Tier = Annotated[str | None, typer.Option("--tier", help="This tier alone.")]
+Where = Annotated[
+    str | None, typer.Option("--where", help='A filter as JSON, e.g. \'{"role": "user"}\'.', metavar="JSON")
+]
+Session = Annotated[str | None, typer.Option("--session", help="This session alone.")]
+KeyPrefix = Annotated[str | None, typer.Option("--key-prefix", help="Keys at or beneath this prefix.")]
+Ids = Annotated[list[str], typer.Argument(help="Ids of records.", show_default=False)]
+
+
+def server(url: str, token_file: Path | None, timeout: float = 30.0) -> Server:
+    """The server of the options; raises `CliError` where the URL is none."""
+    if not url.startswith(("http://", "https://")):
+        raise CliError(f"--url {url!r}: expected a URL such as {DEFAULT_URL}", status=2)
+    return Server(url, token_file, timeout)
+
+
+def params(**given: object) -> JsonObject:
+    """Parameters of a call: what was given, and true of the flags."""
+    return cast("JsonObject", {name: value for name, value in given.items() if not _is_left_out(value)})
+
+
+def _is_left_out(value: object) -> bool:
+    return value is None or value is False or value == []
+
+
+def where_of(text: str | None, session: str | None = None) -> JsonObject | None:
+    """`--where` and `--session` as one filter; raises `CliError`."""
+    where: JsonObject = {}
+    if text is not None:
+        value = _json(text, "--where")
+        if not isinstance(value, dict):
+            raise CliError('--where: expected a JSON object such as {"role": "user"}', status=2)
+        where = value
+    if session is not None:
+        where = {**where, "session": session}
+    return where or None
+
+
+def metadata_of(given: Sequence[str]) -> JsonObject | None:
+    """`--metadata` options, `key=value` each or a JSON object, laid over each other; raises `CliError`.
+
+    A value that reads as JSON is that value, any other is a string.
+    """
+    metadata: JsonObject = {}
+    for text in given:
+        if text.lstrip().startswith("{"):
+            value = _json(text, "--metadata")
+            if isinstance(value, dict):
+                metadata |= value
+            continue
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise CliError(f"--metadata {text[:40]!r}: expected key=value or a JSON object", status=2)
+        metadata[name] = _loose(value)
+    return metadata or None
+
+
+def _loose(text: str) -> Json:
+    try:
+        return cast("Json", json.loads(text))
+    except ValueError:
+        return text
+
+
+def _json(text: str, option: str) -> Json:
+    from a2m_protocol import jsonrpc
+    from a2m_protocol.errors import A2MError
+
+    try:
+        return jsonrpc.decode(text)
+    except A2MError as error:
+        raise CliError(f"{option}: {error.message}", status=2) from error

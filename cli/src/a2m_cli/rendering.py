@@ -1,0 +1,185 @@
+"""What servers answer, as a person wants to read it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from a2m_protocol.errors import Json, JsonObject
+
+_PLAIN_WIDTH = 160
+_INDENT = "    "
+# What a record holds must not move the cursor or change the colours of the terminal it is shown on.
+_SAFE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
+_SAFE |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that never reads its text for markup; into a file or pipe it writes wide and plain."""
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        made.width = _PLAIN_WIDTH
+    return made
+
+
+def print_json(result: Json) -> None:
+    """The raw result, indented."""
+    text = json.dumps(result, indent=2, ensure_ascii=False)
+    # Lone surrogates have no UTF-8, and JSON has a way to write them.
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        text = json.dumps(result, indent=2)
+    sys.stdout.buffer.write(text.encode() + b"\n")
+    sys.stdout.flush()
+
+
+def safe(value: Json) -> str:
+    """A value as text that a terminal can be shown."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.translate(_SAFE).encode(errors="backslashreplace").decode()
+
+
+def objects(value: Json) -> list[JsonObject]:
+    """The objects of an array, whatever the server sent."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def show_records(out: Console, records: Sequence[JsonObject]) -> None:
+    """Each record with a line of what it is and its content beneath."""
+    for record in records:
+        out.print(_heading(record), soft_wrap=True)
+        content = safe(record.get("content", "")) or _calls(record)
+        for line in content.splitlines() or [""]:
+            out.print(Text(_INDENT + line), soft_wrap=True)
+    if not records:
+        out.print(Text("nothing found", style="dim"))
+
+
+def show_degraded(result: JsonObject) -> None:
+    """On standard error: which tiers did not answer, and why."""
+    err = console(stderr=True)
+    for entry in objects(result.get("degraded")):
+        err.print(
+            Text(f"incomplete: {safe(entry.get('tier'))}: {safe(entry.get('reason'))}", style="yellow"),
+            soft_wrap=True,
+        )
+
+
+def show_tiers(out: Console, tiers: Iterable[JsonObject]) -> None:
+    """A table of what each tier is and holds."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("tier", "kind"):
+        table.add_column(name)
+    for name in ("records", "capacity"):
+        table.add_column(name, justify="right")
+    for name in ("spills to", "promotes to", "health"):
+        table.add_column(name)
+    for tier in tiers:
+        table.add_row(
+            safe(tier.get("name")),
+            safe(tier.get("kind") or ""),
+            safe(tier.get("count")) if tier.get("count") is not None else "?",
+            _capacity(tier),
+            safe(tier.get("spill_to") or ""),
+            _promotion(tier),
+            _health(tier),
+        )
+    out.print(table)
+
+
+def show_sessions(out: Console, sessions: Sequence[JsonObject]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("session", overflow="fold")
+    table.add_column("records", justify="right")
+    for name in ("opened", "touched", "tiers"):
+        table.add_column(name)
+    for info in sessions:
+        tiers = info.get("tiers")
+        held = tiers.items() if isinstance(tiers, dict) else ()
+        table.add_row(
+            safe(info.get("session")),
+            safe(info.get("records")),
+            _short_time(info.get("opened_at")),
+            _short_time(info.get("touched_at")),
+            ", ".join(f"{safe(tier)} {count}" for tier, count in held),
+        )
+    out.print(table if sessions else Text("no sessions", style="dim"))
+
+
+def show_events(out: Console, events: Iterable[JsonObject]) -> None:
+    """An event a line."""
+    for event in events:
+        rest = {name: value for name, value in event.items() if name not in ("kind", "at")}
+        line = Text.assemble(
+            (_short_time(event.get("at")), "dim"),
+            "  ",
+            (f"{safe(event.get('kind')):<14}", "bold"),
+            "  ".join(f"{name}={safe(value)}" for name, value in rest.items()),
+        )
+        out.print(line, soft_wrap=True)
+
+
+def show_figures(out: Console, result: JsonObject) -> None:
+    """A small result in one line: `moved 3, promoted 0`; objects in it follow in lines of their own."""
+    flat = [f"{name} {safe(value)}" for name, value in result.items() if not isinstance(value, dict | list)]
+    out.print(Text(", ".join(flat)))
+    for name, value in result.items():
+        if isinstance(value, dict) and value:
+            held = ", ".join(f"{safe(key)} {safe(count)}" for key, count in value.items())
+            out.print(Text(f"{name}: {held}"), soft_wrap=True)
+
+
+def _heading(record: JsonObject) -> Text:
+    parts: list[tuple[str, str]] = []
+    score = record.get("score")
+    if isinstance(score, int | float):
+        parts.append((f"{score:.3f}", "cyan"))
+    if record.get("tier") is not None:
+        parts.append((safe(record["tier"]), "green"))
+    if record.get("role") is not None:
+        parts.append((safe(record["role"]), "bold"))
+    parts.append((_short_time(record.get("created_at")), "dim"))
+    if record.get("session") is not None:
+        parts.append((safe(record["session"]), "magenta"))
+    if record.get("key") is not None:
+        parts.append((f"key={safe(record['key'])} revision={safe(record.get('revision', 0))}", "yellow"))
+    if record.get("uri") is not None:
+        parts.append((safe(record["uri"]), "blue"))
+    parts.append((safe(record.get("id")), "dim"))
+    return Text("  ").join(Text(text, style=style) for text, style in parts)
+
+
+def _calls(record: JsonObject) -> str:
+    """What stands for the content of a message that consists of tool calls."""
+    metadata = record.get("metadata")
+    calls = objects(metadata.get("tool_calls")) if isinstance(metadata, dict) else []
+    functions = [cast("JsonObject", call.get("function") or {}) for call in calls]
+    return "\n".join(f"-> {safe(f.get('name'))}({safe(f.get('arguments') or '')})" for f in functions)
+
+
+def _short_time(value: Json) -> str:
+    return safe(value).replace("T", " ").removesuffix("Z").removesuffix(".000") if value is not None else ""
+
+
+def _capacity(tier: JsonObject) -> str:
+    capacity = tier.get("capacity")
+    if not capacity:
+        return ""
+    return f"{safe(capacity)}{' a session' if tier.get('per_session') is True else ''}"
+
+
+def _promotion(tier: JsonObject) -> str:
+    target, after = tier.get("promote_to"), tier.get("promote_after")
+    if target is None:
+        return ""
+    return safe(target) if after is None else f"{safe(target)} after {safe(after)}"
+
+
+def _health(tier: JsonObject) -> Text:
+    health = str(tier.get("health") or "ok")
+    return Text(safe(health), style="green" if health == "ok" else "bold red")

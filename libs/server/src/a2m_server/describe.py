@@ -1,0 +1,112 @@
+"""The `memory/describe` document."""
+
+from __future__ import annotations
+
+import re
+
+from a2m_protocol.errors import A2MError, Code, Json, JsonObject
+from a2m_protocol.types import PROTOCOL, Capability
+from a2m_server import prompt
+from a2m_server.call import Call
+from a2m_server.methods import EXTENSIONS, METHODS
+from a2m_server.params import Limits
+from a2m_server.store import StoreInfo, TierInfo
+
+_VERSION = re.compile(r"a2m/(\d{1,9})\.(\d{1,9})(?:\.\d{1,9})?", re.ASCII)
+
+
+async def describe(call: Call) -> JsonObject:
+    """What this server is to this caller; the counts are of the records in its scope.
+
+    Raises `A2MError` (-32007) for a protocol that is not spoken here. Of the limits announced, more records a
+    call and a greater recall limit are -32602, longer content is -32006.
+    """
+    check_protocol(call.params.text("protocol"))
+    info = call.info
+    counts = await call.store.counts(call.scope)
+    document: JsonObject = {
+        "protocol": PROTOCOL,
+        "name": info.name,
+        "capabilities": [str(c) for c in Capability if call.has(c)],
+        "methods": [*methods(call)],
+        "limits": _limits(call.server.limits),
+    }
+    if info.tiers or call.has(Capability.TIERS):
+        document["tiers"] = [_tier(tier, counts.get(tier.name, 0)) for tier in info.tiers]
+    else:
+        document["count"] = sum(counts.values())
+    if info.kind is not None:
+        document["kind"] = info.kind
+    if info.read_only:
+        document["read_only"] = True
+    document |= _details(call)
+    if info.extensions:
+        document["extensions"] = [*sorted(info.extensions)]
+    return document
+
+
+def check_protocol(wanted: str | None) -> None:
+    """Raise -32007 unless `wanted` is what is spoken here; while the major version is 0, minors differ."""
+    if wanted is None:
+        return
+    match, ours = _VERSION.fullmatch(wanted), _VERSION.fullmatch(PROTOCOL)
+    if match is None or ours is None or match.groups() != ours.groups():
+        raise A2MError(
+            Code.PROTOCOL_NOT_SUPPORTED,
+            f"protocol {wanted[:40]!r} is not spoken here: use {PROTOCOL}",
+            {"supported": [PROTOCOL]},
+        )
+
+
+def methods(call: Call) -> list[str]:
+    """Every method that this caller may call, sorted."""
+    names = {"memory/describe"}
+    names |= {name for name, method in METHODS.items() if call.has(method.capability)}
+    if call.privileged:
+        names |= {name for name, (extension, _) in EXTENSIONS.items() if extension in call.info.extensions}
+    return sorted(names)
+
+
+def _details(call: Call) -> JsonObject:
+    info, details = call.info, JsonObject()
+    if call.has(Capability.EMBEDDINGS):
+        details["embeddings"] = _embeddings(info)
+    if call.has(Capability.EVENTS):
+        details["events"] = {"push": call.peer.push, "retained": call.server.events.retained}
+    if call.has(Capability.SUMMARIZE):
+        details["summarize"] = {"model": info.summarize_model}
+    if call.has(Capability.PROMPT):
+        details["prompt"] = {"styles": [*prompt.STYLES], "methods": [*prompt.METHODS], "model": None}
+    return details
+
+
+def _embeddings(info: StoreInfo) -> JsonObject:
+    return {
+        "dimensions": info.dimensions,
+        "metric": info.metric,
+        "metrics": [*info.metrics],
+        "model": info.embedding_model,
+    }
+
+
+def _limits(limits: Limits) -> JsonObject:
+    return {
+        "max_records_per_call": limits.max_records_per_call,
+        "max_recall_limit": limits.max_recall_limit,
+        "max_content_length": limits.max_content_length,
+    }
+
+
+def _tier(tier: TierInfo, count: int) -> JsonObject:
+    entry: JsonObject = {"name": tier.name, "count": count, "capacity": tier.capacity}
+    optional: dict[str, Json] = {
+        "kind": tier.kind,
+        "spill_to": tier.spill_to,
+        "promote_to": tier.promote_to,
+        "promote_after": tier.promote_after,
+        "half_life": tier.half_life,
+    }
+    entry |= {name: value for name, value in optional.items() if value is not None}
+    if tier.per_session:
+        entry["per_session"] = True
+    return entry

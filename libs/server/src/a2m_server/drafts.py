@@ -1,0 +1,114 @@
+"""Written records from JSON: what a client may set, and what a transfer keeps."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import cast
+
+from pydantic import ValidationError
+
+from a2m_protocol.errors import invalid_params, quota_exceeded
+from a2m_protocol.types import FIELDS, Capability, Draft, Provenance, explain
+from a2m_server.call import Call
+from a2m_server.params import kind_of
+
+ASSIGNED = frozenset({"created_at", "revision", "access_count", "accessed_at"})
+"""Declared fields that the server assigns: checked when a client gives them, then set aside."""
+
+KEPT = frozenset({"created_at", "seq", "revision", "moves", "access_count", "accessed_at", "status"})
+"""What a transfer keeps and no other write may set."""
+
+ROUTERS = frozenset({"embedding_model", "features", "aliases", "provenance"})
+"""What a router may set in any write."""
+
+
+def read_drafts(call: Call, *, transfer: bool = False) -> list[Draft]:
+    """The `records` of a call.
+
+    Raises `A2MError`: -32602 for a wrong type or too many, -32006 for content that is too long.
+    """
+    records = call.params.objects("records")
+    if not records:
+        raise invalid_params("records: expected an array of at least one record")
+    most = call.server.limits.max_records_per_call
+    if len(records) > most:
+        raise invalid_params(f"records: {len(records)} records, and at most {most} are allowed in one call")
+    reader = _Reader(call, transfer)
+    return [reader.read(fields, f"records[{index}]") for index, fields in enumerate(records)]
+
+
+def new_id() -> str:
+    """An id that no other record has; ids made later sort later, which suits a database's index."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+class _Reader:
+    def __init__(self, call: Call, transfer: bool) -> None:
+        self._transfer = transfer
+        self._privileged = call.privileged
+        self._longest = call.server.limits.max_content_length
+        self._allowed = _allowed(call.capabilities, self._privileged, transfer)
+        self._owner = call.scope.owner
+        self._session = call.params.name("session") if call.has(Capability.SESSIONS) else None
+
+    def read(self, fields: Mapping[str, object], path: str) -> Draft:
+        given = {name: value for name, value in fields.items() if name in self._allowed}
+        self._check_content(given, path)
+        record_id = given.get("id")
+        if record_id is None:
+            given["id"] = new_id()
+        given["chosen"] = record_id is not None
+        if self._owner is not None and "owner" not in given:
+            given["owner"] = self._owner
+        if self._session is not None and "session" not in given:
+            given["session"] = self._session
+        if not self._privileged and (source := _source(fields.get("provenance"))) is not None:
+            given["provenance"] = {"source": source}
+        draft = _validate(given, path)
+        if not self._transfer and not ASSIGNED.isdisjoint(given):
+            # Valid or not is the client's business; the values are the server's.
+            draft = _validate({name: given[name] for name in given.keys() - ASSIGNED}, path)
+        return draft
+
+    def _check_content(self, given: Mapping[str, object], path: str) -> None:
+        content = given.get("content")
+        if content is None and "content" not in given:
+            if given.get("uri") is None:
+                raise invalid_params(f"{path}.content: is missing; expected a string")
+        elif not isinstance(content, str):
+            raise invalid_params(f"{path}.content: expected a string, not {kind_of(content)}")
+        elif len(content) > self._longest:
+            raise quota_exceeded(
+                f"{path}.content: {len(content)} characters, and at most {self._longest} are allowed"
+            )
+
+
+@lru_cache(maxsize=64)
+def _allowed(capabilities: frozenset[Capability], privileged: bool, transfer: bool) -> frozenset[str]:
+    names = {name for capability in capabilities for name in FIELDS.get(capability, ())}
+    if transfer:
+        names |= KEPT
+    if privileged:
+        names |= ROUTERS
+    return frozenset(names)
+
+
+def _validate(given: Mapping[str, object], path: str) -> Draft:
+    try:
+        return Draft.model_validate(given)
+    except ValidationError as error:
+        raise invalid_params(explain(error, path)) from error
+
+
+def _source(provenance: object) -> str | None:
+    """The part of a provenance that is a client's to say; anything else there is ignored."""
+    if not isinstance(provenance, dict):
+        return None
+    source = cast("dict[str, object]", provenance).get("source")
+    try:
+        return Provenance(source=source).source if isinstance(source, str) else None
+    except ValidationError:
+        return None

@@ -1,0 +1,107 @@
+"""uvicorn as a library: the socket first, signals that end cleanly, a bounded shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from a2m_server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve(app: FastAPI, settings: ServerSettings) -> None:
+    """Serve until SIGTERM or SIGINT, then finish the requests in flight within `shutdown_timeout` seconds.
+
+    Raises `SystemExit` with a message when the address cannot be bound or the app does not start.
+    """
+    with bind(settings) as listener:
+        try:
+            asyncio.run(Server(app, settings).serve([listener]))
+        except SystemExit as stop:
+            problem = getattr(app.state, "problem", None)
+            raise stop if problem is None else SystemExit(f"cannot start: {problem}") from stop
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server with our settings, which ends with status 0 when a signal asks it to."""
+
+    def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=settings.backlog,
+                limit_concurrency=settings.max_connections,
+                timeout_keep_alive=settings.keep_alive,
+                timeout_graceful_shutdown=settings.shutdown_timeout,
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            log.info("serving on %s", url_of(listener))
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        # uvicorn's own raises the signal again after the shutdown, which would end the process by it.
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """A socket that listens on the settings' host and port (0 takes a free one)."""
+    where = f"{settings.host}:{settings.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        # With the protocol named: asyncio sets TCP_NODELAY on such sockets alone, and without it a second
+        # request on a connection waits 40 ms for a delayed acknowledgement.
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SystemExit(f"cannot listen on {where}: {error.strerror}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # At once: a port that is merely bound can be bound by a second server too.
+        listener.listen(settings.backlog)
+    except OSError as error:
+        listener.close()
+        prefix = settings.model_config.get("env_prefix", "")
+        raise SystemExit(
+            f"cannot listen on {where}: {error.strerror}; choose another with --port or {prefix}PORT"
+        ) from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a bound socket is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

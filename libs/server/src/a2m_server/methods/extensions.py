@@ -1,0 +1,155 @@
+"""Methods of our own, by which a router moves records: for the roles router and operator alone.
+
+A caller whose `owner` is not believed may name pooled records alone, here as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Literal, TypeVar, cast
+
+from pydantic import Field, ValidationError
+
+from a2m_protocol.clock import MAX_SEQ, format_ms, parse_ms
+from a2m_protocol.errors import Json, JsonObject, invalid_params, scope_denied
+from a2m_protocol.types import Capability, Count, Model, Name, explain
+from a2m_server.call import Call
+from a2m_server.methods.reading import require_filter
+from a2m_server.store import EVERYONE, Entry, Filter, Named, Reason, TierStore, Tombstone
+
+MAX_ENTRIES = 1_000
+REASONS: Mapping[str, Reason] = {"forgotten": "forgotten", "moved": "moved", "undo": "undo"}
+
+
+async def forget_if(call: Call) -> JsonObject:
+    """Delete all records that are named by id and etag if none has changed, else none."""
+    named = [Named(name.id, name.etag) for name in _read(call, "records", _Named)]
+    reason = REASONS.get(call.params.required("reason"))
+    if reason is None:
+        raise invalid_params(f"reason: expected one of {', '.join(REASONS)}")
+    target = call.params.name("target")
+    await _guard(call, [name.id for name in named])
+    return _outcomes(await _tier(call).delete_if(named, reason, target) if named else {})
+
+
+async def tombstones(call: Call) -> JsonObject:
+    """The tombstones of `ids`, or, given `tombstones`, put them."""
+    if call.params.raw("tombstones") is not None:
+        graves = [Tombstone(**grave.model_dump()) for grave in _read(call, "tombstones", _Tombstone)]
+        for grave in graves:
+            if not call.scope.sees(grave.owner):
+                raise scope_denied(f"the tombstone of {grave.id!r} names an owner that this caller may not")
+        await _guard(call, [grave.id for grave in graves])
+        return _outcomes(await _tier(call).bury(graves) if graves else {})
+    ids = call.params.required_ids()
+    found = await _tier(call).tombstones(ids) if ids else []
+    return {"tombstones": [_fields(asdict(grave)) for grave in found if call.scope.sees(grave.owner)]}
+
+
+async def list_entries(call: Call) -> JsonObject:
+    """Records without their content, oldest first, a page at a time."""
+    require_filter(call, "key_prefix", Capability.KEYS)
+    limit = call.params.limit() or MAX_ENTRIES
+    if limit > MAX_ENTRIES:
+        raise invalid_params(f"limit: {limit} is above the {MAX_ENTRIES} entries of a page")
+    after = _position(call.params.raw("after"))
+    selected = call.selected()
+    await call.server.accesses.settle()
+    found = await _tier(call).entries(selected, limit + 1, after)
+    entries: list[Json] = [_entry(entry) for entry in found[:limit]]
+    return {"entries": entries, "more": len(found) > limit}
+
+
+async def read(call: Call) -> JsonObject:
+    """Records whole, with vectors, features and aliases."""
+    ids = call.params.required_ids()
+    found = await _tier(call).read(ids) if ids else []
+    records: list[Json] = [*call.wire([r for r in found if call.scope.sees(r.owner)], private=True)]
+    return {"records": records}
+
+
+async def touch(call: Call) -> JsonObject:
+    """Count one access a mention."""
+    ids = call.params.required_ids()
+    at = call.params.required("at")
+    try:
+        at = format_ms(parse_ms(at))
+    except ValueError as error:
+        raise invalid_params(f"at: {error}") from None
+    await _guard(call, ids)
+    if ids:
+        await call.store.touch(ids, at)
+    return {}
+
+
+class _Named(Model):
+    id: Name
+    etag: str
+
+
+class _Tombstone(Model):
+    id: Name
+    reason: Literal["forgotten", "moved"]
+    seq: Annotated[int, Field(ge=-MAX_SEQ, le=MAX_SEQ)]
+    owner: Name | None = None
+    key: Name | None = None
+    session: Name | None = None
+    target: Name | None = None
+    moves: Count = 0
+
+
+_Item = TypeVar("_Item", bound=Model)
+
+
+def _read(call: Call, name: str, model: type[_Item]) -> list[_Item]:
+    values = call.params.objects(name)
+    if values is None:
+        raise invalid_params(f"{name}: is missing; expected an array of objects")
+    items: list[_Item] = []
+    for index, value in enumerate(values):
+        try:
+            items.append(model.model_validate(value))
+        except ValidationError as error:
+            raise invalid_params(explain(error, f"{name}[{index}]")) from error
+    return items
+
+
+def _position(value: object) -> tuple[int, str] | None:
+    if value is None:
+        return None
+    pair = cast("list[object]", value) if isinstance(value, list) else []
+    match pair:
+        case [int() as seq, str() as record_id] if not isinstance(seq, bool):
+            return seq, record_id
+        case _:
+            raise invalid_params("after: expected [seq, id] of the last entry seen")
+
+
+async def _guard(call: Call, ids: Sequence[str]) -> None:
+    """Raise -32005 where a live record of `ids` is one that the caller may not see."""
+    if call.scope.readable is None or not ids:
+        return
+    selected = Filter(EVERYONE, ids=tuple(dict.fromkeys(ids)))
+    if any(not call.scope.sees(e.owner) for e in await _tier(call).entries(selected, len(ids), None)):
+        raise scope_denied("an id is of a record that this caller may not name")
+
+
+def _tier(call: Call) -> TierStore:
+    """The store as one that has our extensions, which the dispatcher looked up in its `info`."""
+    return cast("TierStore", call.store)
+
+
+def _entry(entry: Entry) -> JsonObject:
+    fields = _fields(asdict(entry))
+    if not entry.moves:
+        del fields["moves"]
+    return fields
+
+
+def _fields(values: Mapping[str, Json]) -> JsonObject:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _outcomes(outcomes: Mapping[str, str]) -> JsonObject:
+    return {"outcomes": dict(outcomes)}

@@ -1,0 +1,120 @@
+"""`memory/remember`, `memory/forget` and `memory/summarize`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from a2m_protocol.errors import Json, JsonObject, invalid_params
+from a2m_protocol.types import Capability, Draft, Provenance
+from a2m_server import events
+from a2m_server.call import Call
+from a2m_server.drafts import new_id, read_drafts
+from a2m_server.methods.reading import require_filter
+from a2m_server.store import POOLED, Filter, Page, Scope, TierStore, Written
+from a2m_server.summarize import extract
+
+
+async def remember(call: Call) -> JsonObject:
+    transfer = call.params.flag("transfer")
+    if transfer:
+        call.require_extension("transfer")
+        drafts = read_drafts(call, transfer=True)
+        written = await cast("TierStore", call.store).transfer(drafts)
+    else:
+        drafts = read_drafts(call)
+        written = await call.store.write(drafts, call.scope)
+        for draft, wrote in zip(drafts, written, strict=True):
+            _log(call, draft, wrote)
+    result: JsonObject = {"ids": [wrote.id for wrote in written]}
+    if call.privileged:
+        result["written"] = [_receipt(wrote) for wrote in written]
+    return result
+
+
+async def forget(call: Call) -> JsonObject:
+    call.require_selector()
+    require_filter(call, "key_prefix", Capability.KEYS)
+    selected = call.selected()
+    if selected.ids == () or selected.words == ():
+        return {"forgotten": 0}
+    receipt = await call.store.forget(selected)
+    if receipt.ids:
+        call.server.events.add(
+            events.forgotten({i: receipt.owners.get(i, _owner_in(call.scope)) for i in receipt.ids})
+        )
+    result: JsonObject = {"forgotten": len(receipt.ids)}
+    if receipt.tiers:
+        result["tiers"] = dict(receipt.tiers)
+    if call.privileged:
+        result["ids"] = [*receipt.ids]
+    return result
+
+
+async def summarize(call: Call) -> JsonObject:
+    """Condense what is selected into one record; its sources stay."""
+    call.require_selector()
+    require_filter(call, "key_prefix", Capability.KEYS)
+    params = call.params
+    selected = call.selected()
+    into = call.tier("into")
+    key = params.name("key") if call.has(Capability.KEYS) else None
+    most = call.server.limits.max_recall_limit
+    limit = min(params.limit() or most, most)
+    nothing: JsonObject = {"records": [], "read": 0, "written": 0}
+    if selected.ids == () or selected.words == ():
+        return nothing
+    sources = (await call.store.timeline(Page(selected, limit))).records
+    if not sources:
+        return nothing
+    content = extract([record.content for record in sources])
+    if not content:
+        return {"records": [], "read": len(sources), "written": 0}
+    owners = {record.owner for record in sources if record.owner is not None}
+    if len(owners) > 1:
+        raise invalid_params("owner: the selected records belong to several owners; name one of them")
+    owner = call.scope.owner or next(iter(owners), None)
+    draft = Draft(
+        id=new_id(),
+        chosen=False,
+        content=content,
+        role="memory",
+        owner=owner,
+        key=key,
+        tier=into,
+        provenance=Provenance(method="summarize", derived_from=[record.id for record in sources]),
+    )
+    written = await call.store.write([draft], call.scope)
+    found = await call.store.timeline(Page(Filter(call.scope, ids=(written[0].id,))))
+    records: list[Json] = [*call.wire(found.records)]
+    return {"records": records, "read": len(sources), "written": len(written)}
+
+
+def _log(call: Call, draft: Draft, wrote: Written) -> None:
+    if wrote.outcome not in ("created", "replaced"):
+        return
+    call.server.events.add(
+        events.written(
+            wrote.id,
+            draft.owner,
+            tier=wrote.tier if call.has(Capability.TIERS) else None,
+            session=draft.session,
+            key=draft.key,
+            revision=wrote.revision,
+        )
+    )
+
+
+def _receipt(wrote: Written) -> JsonObject:
+    receipt: JsonObject = {"id": wrote.id, "outcome": wrote.outcome, "revision": wrote.revision}
+    if wrote.etag:
+        receipt["etag"] = wrote.etag
+    if wrote.reason:
+        receipt["reason"] = wrote.reason
+    if wrote.tier is not None:
+        receipt["tier"] = wrote.tier
+    return receipt
+
+
+def _owner_in(scope: Scope) -> str | None:
+    """The owner of a record of which the store did not say: known where only pooled ones are seen."""
+    return None if scope == POOLED else events.UNKNOWN

@@ -1,0 +1,81 @@
+"""What should move where: pure functions of entries, tiers and a clock."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from a2m_protocol.types import Record
+from a2m_server.store import Entry
+
+Group = tuple[str | None, str | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Records that move together: a group's members, or one record of no group; oldest first."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def ids(self) -> list[str]:
+        return [entry.id for entry in self.entries]
+
+    @property
+    def age(self) -> tuple[int, str]:
+        """Where the unit stands in the order of leaving: with its oldest record."""
+        return self.entries[0].seq, self.entries[0].id
+
+
+def units(entries: Iterable[Entry]) -> list[Unit]:
+    """Entries gathered into units, oldest unit first."""
+    gathered: dict[Group, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        address = (entry.owner, entry.group, "") if entry.group is not None else (None, None, entry.id)
+        gathered[address].append(entry)
+    made = [Unit(tuple(sorted(held, key=lambda e: (e.seq, e.id)))) for held in gathered.values()]
+    return sorted(made, key=lambda unit: unit.age)
+
+
+def overflow(entries: Sequence[Entry], capacity: int) -> list[Unit]:
+    """The oldest units whose leaving brings `entries` down to `capacity`; 0 is unbounded."""
+    excess = len(entries) - capacity if capacity else 0
+    leaving: list[Unit] = []
+    for unit in units(entries):
+        if excess <= 0:
+            break
+        leaving.append(unit)
+        excess -= len(unit.entries)
+    return leaving
+
+
+def batches(moving: Iterable[Unit], size: int) -> Iterator[list[Unit]]:
+    """Units in batches of at most `size` records, but never part of a unit."""
+    batch: list[Unit] = []
+    held = 0
+    for unit in moving:
+        if batch and held + len(unit.entries) > size:
+            yield batch
+            batch, held = [], 0
+        batch.append(unit)
+        held += len(unit.entries)
+    if batch:
+        yield batch
+
+
+def newest(a: Record, b: Record) -> Record:
+    """Which of two copies of one record holds: the higher revision, then the higher `moves`."""
+    return b if (b.revision, b.moves) > (a.revision, a.moves) else a
+
+
+_FREE = {"etag", "moves", "tier", "score", "salience"}
+
+
+def same_record(source: Record, copy: Record, salience: float) -> bool:
+    """Whether `copy` is what a move of `source` should have made of it, `salience` added on arrival."""
+    return (
+        source.model_dump(exclude=_FREE) == copy.model_dump(exclude=_FREE)
+        and repr(source.metadata) == repr(copy.metadata)
+        and copy.salience == source.salience + salience
+    )

@@ -1,0 +1,28 @@
+"""Settings of the router."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from a2m_server.settings import Seconds, ServerSettings
+
+
+class RouterSettings(ServerSettings):
+    """`config` is a `federation.yaml`; without one the four tiers are looked for on their default ports.
+
+    `tier_token_file` holds the bearer token that the tiers believe. `tier_timeout` bounds each call to a tier
+    and `sweep_interval` is the pause between two looks at everything, both in seconds.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="A2M_ROUTER_", frozen=True, hide_input_in_errors=True)
+
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8778
+    config: Path | None = None
+    tier_token_file: Path | None = None
+    tier_timeout: Seconds = 10.0
+    tier_retries: Annotated[int, Field(ge=0, le=20)] = 2
+    sweep_interval: Seconds = 30.0

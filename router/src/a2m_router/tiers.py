@@ -1,0 +1,128 @@
+"""The tiers of a federation as the router sees them, and asking many of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from a2m_protocol.errors import A2MError, Code, embedding_mismatch, unavailable, unknown_tier
+from a2m_protocol.types import Draft
+from a2m_protocol.where import Where
+from a2m_router.config import TierConfig
+from a2m_server.store import Degraded, StoreInfo, TierStore
+
+T = TypeVar("T")
+
+MOVING = frozenset({"transfer", "forget_if", "tombstones", "list"})
+"""The extensions without which a tier is read and written but never part of a move."""
+
+log = logging.getLogger(__name__)
+
+
+class Member:
+    """One tier: its configuration, its store, and what it last said of itself."""
+
+    def __init__(self, config: TierConfig, store: TierStore) -> None:
+        self.config = config
+        self.store = store
+        self.info: StoreInfo | None = None
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def writable(self) -> bool:
+        return not self.config.read_only and not (self.info is not None and self.info.read_only)
+
+    @property
+    def movable(self) -> bool:
+        """Whether records move in and out; a tier of ours that has not answered yet counts as movable."""
+        return self.writable and (self.info is None or self.info.extensions >= MOVING)
+
+    async def learn(self) -> StoreInfo:
+        self.info = await self.store.info()
+        return self.info
+
+
+class Tiers:
+    """All tiers, in the order of the configuration; the first writable one of kind working is `entry`."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = tuple(members)
+        self._by_name = {member.name: member for member in members}
+        entries = [m for m in members if m.config.kind == "working" and not m.config.read_only]
+        self._entry = entries[0] if entries else None
+
+    @property
+    def entry(self) -> Member:
+        """Where records land."""
+        if self._entry is None:
+            raise A2MError(Code.READ_ONLY, "every tier of this federation is read-only")
+        return self._entry
+
+    @property
+    def read_only(self) -> bool:
+        return self._entry is None
+
+    def get(self, name: str) -> Member:
+        if name not in self._by_name:
+            raise unknown_tier(name, [*self._by_name])
+        return self._by_name[name]
+
+    def movable(self) -> list[Member]:
+        return [member for member in self.members if member.movable]
+
+    def readable(self, tier: str | None, where: Where) -> tuple[list[Member], Where]:
+        """The tiers that a read asks, and the filter that is left to ask of them."""
+        members = [self.get(tier)] if tier is not None else [*self.members]
+        conditions = [c for c in where.conditions if c.field == "tier" and not c.metadata]
+        if not conditions:
+            return members, where
+        placed = Where(tuple(conditions))
+        rest = Where(tuple(c for c in where.conditions if c not in conditions))
+        return [member for member in members if placed.matches({"tier": member.name})], rest
+
+    def check_width(self, drafts: Iterable[Draft]) -> None:
+        """Raise -32008 for a vector that some tier could not take over later."""
+        widths = {m.info.dimensions for m in self.members if m.info is not None and m.info.dimensions}
+        for draft in drafts:
+            if draft.embedding is not None and widths and len(draft.embedding) not in widths:
+                raise embedding_mismatch(min(widths), len(draft.embedding))
+
+    async def learn(self) -> list[Degraded]:
+        """Ask those that have not answered yet what they are; the ones that still do not."""
+        unknown = [member for member in self.members if member.info is None]
+        _, silent = await ask(unknown, lambda member: member.learn())
+        return silent
+
+
+async def ask(
+    members: Sequence[Member], question: Callable[[Member], Awaitable[T]]
+) -> tuple[dict[str, T], list[Degraded]]:
+    """Ask tiers at once: the answers by tier, and those that did not answer.
+
+    Raises what a tier answers that is the caller's fault, a filter that it cannot honour for example.
+    """
+    answers = await asyncio.gather(*(question(member) for member in members), return_exceptions=True)
+    given: dict[str, T] = {}
+    silent: list[Degraded] = []
+    for member, answer in zip(members, answers, strict=True):
+        if isinstance(answer, A2MError) and (answer.retryable or answer.code == Code.INTERNAL):
+            log.warning("%s did not answer: %s", member.name, answer.message)
+            silent.append(Degraded(member.name, answer.message))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            given[member.name] = answer
+    return given, silent
+
+
+async def ask_all(members: Sequence[Member], question: Callable[[Member], Awaitable[T]]) -> dict[str, T]:
+    """The same where every tier must answer; raises a retryable error that names those that did not."""
+    answers, silent = await ask(members, question)
+    if silent:
+        raise unavailable(f"tier {', '.join(d.tier for d in silent)}", silent[0].reason)
+    return answers

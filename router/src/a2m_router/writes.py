@@ -1,0 +1,226 @@
+"""Writes that concern more than the working tier: keys, given tiers, and imports of either."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from a2m_protocol.errors import A2MError, JsonObject
+from a2m_protocol.types import Draft
+from a2m_protocol.where import Condition, Op, Where
+from a2m_router.coordination import Locks, key_lock
+from a2m_router.moves import every_entry
+from a2m_router.tiers import Member, Tiers, ask, ask_all
+from a2m_server.store import EVERYONE, Entry, Filter, Named, Scope, Tombstone, Written
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str | None, str]
+T = TypeVar("T", str, tuple[str | None, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where an id or a key lives now."""
+
+    tier: str
+    entry: Entry
+
+
+@dataclass(slots=True)
+class Homes:
+    """What of a batch exists already, over all tiers."""
+
+    ids: dict[str, Home]
+    keys: dict[Address, Home]
+
+    def add(self, tier: str, entry: Entry) -> None:
+        home = Home(tier, entry)
+        _keep_newest(self.ids, entry.id, home)
+        if entry.key is not None:
+            _keep_newest(self.keys, (entry.owner, entry.key), home)
+
+
+class Placer:
+    """Writes each record where it belongs, once over the federation, all of a batch or nothing."""
+
+    def __init__(self, tiers: Tiers, locks: Locks) -> None:
+        self._tiers = tiers
+        self._locks = locks
+
+    async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
+        """Write a batch; each `Written` names the tier where the record is now."""
+        async with self._locks.hold(_lock_names(drafts)):
+            homes = await self._find(drafts)
+            parts = self._parts(drafts, lambda draft: self._home(draft, homes))
+            done: dict[int, Written] = {}
+            try:
+                # What rewrites comes last: a creation can be undone, a rewritten value cannot.
+                for part in sorted(
+                    parts.items(), key=lambda p: any(_rewrites(drafts[i], homes) for i in p[1])
+                ):
+                    await self._write_part(*part, drafts, done, lambda m, d: m.store.write(d, scope))
+                await self._claim(drafts, done)
+            except A2MError as error:
+                raise await self._undo(error, parts, drafts, done, homes) from error
+        return [done[at] for at in range(len(drafts))]
+
+    async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
+        """Take records in as they were, where their ids and keys are new to the federation."""
+        async with self._locks.hold(_lock_names(drafts)):
+            homes = await self._find(drafts)
+            done: dict[int, Written] = {}
+            fresh: list[int] = []
+            for at, draft in enumerate(drafts):
+                target = draft.tier or self._tiers.entry.name
+                known = homes.ids.get(draft.id)
+                keyed = homes.keys.get((draft.owner, draft.key)) if draft.key is not None else None
+                if known is not None and known.tier != target:
+                    done[at] = Written(draft.id, "refused", reason="exists", tier=known.tier)
+                elif keyed is not None and keyed.entry.id != draft.id:
+                    done[at] = Written(draft.id, "refused", reason="key", tier=keyed.tier)
+                else:
+                    fresh.append(at)
+            parts = self._parts(drafts, lambda draft: draft.tier or self._tiers.entry.name, fresh)
+            try:
+                for part in parts.items():
+                    await self._write_part(*part, drafts, done, lambda m, d: m.store.transfer(d))
+                await self._claim(drafts, done)
+            except A2MError as error:
+                raise await self._undo(error, parts, drafts, done, homes) from error
+        return [done[at] for at in range(len(drafts))]
+
+    async def _find(self, drafts: Sequence[Draft]) -> Homes:
+        """Where the batch's ids and keys live; every tier must answer, or an id might be written twice."""
+        ids = tuple(dict.fromkeys(draft.id for draft in drafts if draft.chosen))
+        keys = tuple(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
+        filters: list[Filter] = []
+        if ids:
+            filters.append(Filter(EVERYONE, ids=ids))
+        if keys:
+            filters.append(Filter(EVERYONE, Where((Condition("key", False, Op.IN, keys),))))
+
+        async def entries(member: Member) -> list[Entry]:
+            found: list[Entry] = []
+            for selected in filters:
+                found += await every_entry(member.store, selected)
+            return found
+
+        homes = Homes({}, {})
+        for tier, found in (await ask_all(self._tiers.movable(), entries)).items():
+            for entry in found:
+                homes.add(tier, entry)
+        return homes
+
+    def _home(self, draft: Draft, homes: Homes) -> str:
+        known = homes.ids.get(draft.id)
+        if known is None and draft.key is not None:
+            known = homes.keys.get((draft.owner, draft.key))
+        return known.tier if known is not None else draft.tier or self._tiers.entry.name
+
+    def _parts(
+        self, drafts: Sequence[Draft], home: Callable[[Draft], str], which: Sequence[int] | None = None
+    ) -> dict[str, list[int]]:
+        """The positions of a batch by the tier that they go to, each in order; a key stays in one tier."""
+        parts: dict[str, list[int]] = {}
+        chosen: dict[Address, str] = {}
+        for at in range(len(drafts)) if which is None else which:
+            draft = drafts[at]
+            tier = home(draft)
+            if draft.key is not None:
+                tier = chosen.setdefault((draft.owner, draft.key), tier)
+            parts.setdefault(tier, []).append(at)
+        return parts
+
+    async def _write_part(
+        self,
+        tier: str,
+        positions: list[int],
+        drafts: Sequence[Draft],
+        done: dict[int, Written],
+        write: Callable[[Member, list[Draft]], Awaitable[list[Written]]],
+    ) -> None:
+        member = self._tiers.get(tier)
+        for at, wrote in zip(positions, await write(member, [drafts[i] for i in positions]), strict=True):
+            done[at] = replace(wrote, tier=wrote.tier or tier)
+
+    async def _claim(self, drafts: Sequence[Draft], done: dict[int, Written]) -> None:
+        """Leave in working that an id lives elsewhere, so that a retry which asks working alone finds it.
+
+        Where working turns out to hold the id, what was just written is taken back.
+        """
+        entry = self._tiers.entry
+        placed = [
+            at for at, w in done.items() if w.outcome in ("created", "replaced") and w.tier != entry.name
+        ]
+        if not placed:
+            return
+        graves = [
+            Tombstone(
+                id=done[at].id,
+                reason="moved",
+                seq=time.time_ns() // 1_000,
+                owner=drafts[at].owner,
+                key=drafts[at].key,
+                session=drafts[at].session,
+                target=done[at].tier,
+            )
+            for at in placed
+        ]
+        outcomes = await entry.store.bury(graves)
+        for at in placed:
+            wrote = done[at]
+            if outcomes.get(wrote.id) == "live" and wrote.outcome == "created" and wrote.tier is not None:
+                taken = [Named(wrote.id, wrote.etag)]
+                await self._tiers.get(wrote.tier).store.delete_if(taken, "undo", None)
+                done[at] = Written(wrote.id, "existing", tier=entry.name)
+
+    async def _undo(
+        self,
+        error: A2MError,
+        parts: Mapping[str, list[int]],
+        drafts: Sequence[Draft],
+        done: Mapping[int, Written],
+        homes: Homes,
+    ) -> A2MError:
+        """Take back what this attempt created; the error to raise says what, if anything, stays."""
+        stays: list[str] = [w.id for w in done.values() if w.outcome == "replaced"]
+        fresh = {t: [drafts[i].id for i in at if drafts[i].id not in homes.ids] for t, at in parts.items()}
+
+        async def take_back(member: Member) -> None:
+            known = {
+                w.id: w.etag for i in parts[member.name] if (w := done.get(i)) and w.outcome == "created"
+            }
+            missing = [i for i in fresh[member.name] if i not in known]
+            unsure = missing if not all(i in done for i in parts[member.name]) else []
+            held = {r.id: r.etag for r in await member.store.read(unsure)} if unsure else {}
+            names = [Named(record_id, etag) for record_id, etag in {**held, **known}.items()]
+            if names:
+                await member.store.delete_if(names, "undo", None)
+
+        _, silent = await ask([self._tiers.get(name) for name in parts], take_back)
+        for degraded in silent:
+            stays += fresh[degraded.tier]
+        data: JsonObject = dict(error.data or {})
+        if stays:
+            data["stays"] = [*dict.fromkeys(stays)]
+            log.warning("a failed write left %d records behind", len(stays))
+        return A2MError(error.code, error.message, data or None)
+
+
+def _lock_names(drafts: Sequence[Draft]) -> set[str]:
+    keys = {key_lock(draft.owner, draft.key) for draft in drafts if draft.key is not None}
+    return keys | {f"id\n{draft.id}" for draft in drafts if draft.chosen}
+
+
+def _rewrites(draft: Draft, homes: Homes) -> bool:
+    return draft.key is not None and (draft.owner, draft.key) in homes.keys
+
+
+def _keep_newest(held: dict[T, Home], at: T, home: Home) -> None:
+    old = held.get(at)
+    if old is None or home.entry.moves > old.entry.moves:
+        held[at] = home

@@ -1,0 +1,55 @@
+"""Federations over tiers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from a2m_router.config import TierConfig
+from a2m_router.federation import Federation
+from a2m_router.tiers import Member
+from a2m_server.events import EventLog
+from a2m_server.memory import MemoryTier
+
+CAPACITY = 4
+CHAIN = (
+    TierConfig(
+        name="working",
+        kind="working",
+        url="http://127.0.0.1:1",
+        capacity=CAPACITY,
+        per_session=True,
+        spill_to="episodic",
+    ),
+    TierConfig(
+        name="episodic", kind="episodic", url="http://127.0.0.1:1", promote_to="semantic", promote_after=3
+    ),
+    TierConfig(name="semantic", kind="semantic", url="http://127.0.0.1:1"),
+    TierConfig(name="procedural", kind="procedural", url="http://127.0.0.1:1"),
+)
+
+
+@pytest.fixture
+def stores() -> dict[str, MemoryTier]:
+    return {config.name: MemoryTier(config.name, config.kind) for config in CHAIN}
+
+
+@pytest.fixture
+def events() -> EventLog:
+    return EventLog()
+
+
+@pytest.fixture
+async def federation(stores: dict[str, MemoryTier], events: EventLog) -> AsyncGenerator[Federation]:
+    """The default chain in memory, with four records a session in working; sweeps only when asked."""
+    made = Federation(
+        "a2m",
+        [Member(config, stores[config.name]) for config in CHAIN],
+        events,
+        patience=2.0,
+        interval=3_600,
+    )
+    await made.open()
+    yield made
+    await made.close()

@@ -1,0 +1,140 @@
+"""The pool of connections, transactions, and the one place where a driver's error becomes ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from string import Template
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+import psycopg_pool
+from a2m_protocol.errors import A2MError, Code, invalid_params, unavailable
+from pgvector.psycopg import register_vector_async
+from psycopg.rows import DictRow, dict_row
+
+from a2m_episodic.queries import queries
+from a2m_episodic.settings import EpisodicSettings
+
+Connection: TypeAlias = "psycopg.AsyncConnection[DictRow]"
+Values: TypeAlias = Mapping[str, Any]
+Result = TypeVar("Result")
+
+SCHEMA = "episodic"
+ATTEMPTS = 4
+
+_CONFIGURE = queries("session")["configure"].template.encode()
+
+
+class Database:
+    """Connections that come back by themselves; every method raises `A2MError` alone."""
+
+    def __init__(self, settings: EpisodicSettings) -> None:
+        self._settings = settings
+        self._pool = psycopg_pool.AsyncConnectionPool[Connection](
+            settings.url.get_secret_value(),
+            connection_class=psycopg.AsyncConnection[DictRow],
+            kwargs={"autocommit": True, "row_factory": dict_row, **_client(settings)},
+            min_size=min(settings.pool_min, settings.pool_max),
+            max_size=settings.pool_max,
+            timeout=settings.pool_wait,
+            max_waiting=settings.pool_waiting,
+            reconnect_timeout=settings.pool_wait,
+            check=psycopg_pool.AsyncConnectionPool[Connection].check_connection,
+            configure=self._configure,
+            open=False,
+            name=settings.name,
+        )
+
+    async def open(self) -> None:
+        with translated():
+            await self._pool.open(wait=False)
+
+    async def close(self) -> None:
+        with translated():
+            await self._pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection in autocommit, for reads of one statement."""
+        with translated():
+            async with self._pool.connection() as connection:
+                yield connection
+
+    async def transact(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """The result of `work` in a transaction, done again when the engine chose it to break a deadlock."""
+        for attempt in range(ATTEMPTS):
+            try:
+                async with self.connection() as connection, connection.transaction():
+                    return await work(connection)
+            except A2MError as error:
+                if attempt + 1 == ATTEMPTS or not isinstance(error.__cause__, _AGAIN):
+                    raise
+                await asyncio.sleep(0.01 * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _configure(self, connection: Connection) -> None:
+        milliseconds = int(self._settings.statement_timeout * 1000)
+        await connection.execute(_CONFIGURE, {"schema": SCHEMA, "timeout": str(milliseconds)})
+        await register_vector_async(connection)
+
+
+async def rows(connection: Connection, query: str, values: Values | None = None) -> list[DictRow]:
+    """All rows of a query, in binary so that numbers arrive as they are."""
+    cursor = await connection.execute(query.encode(), values or {}, binary=True)
+    return await cursor.fetchall()
+
+
+def query(file: str, name: str, **parts: str) -> str:
+    """A query of a `.sql` file with its SQL parts put in."""
+    template: Template = queries(file)[name]
+    return template.substitute(parts)
+
+
+@asynccontextmanager
+async def single(settings: EpisodicSettings) -> AsyncIterator[Connection]:
+    """A connection of its own, outside of the pool, in autocommit."""
+    with translated():
+        connection = await psycopg.AsyncConnection[DictRow].connect(
+            settings.url.get_secret_value(), autocommit=True, row_factory=dict_row, **_client(settings)
+        )
+        async with connection:
+            yield connection
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """The error boundary: what psycopg raises inside leaves as `A2MError`, its cause kept."""
+    try:
+        yield
+    except psycopg.errors.NumericValueOutOfRange as error:
+        raise invalid_params("a number became too large for the episodic tier") from error
+    except _DOWN as error:
+        raise unavailable("the episodic tier's Postgres", _reason(error)) from error
+    except psycopg.Error as error:
+        # Its text may quote a record, which is nobody's to see: the cause is for the log.
+        raise A2MError(Code.INTERNAL, f"the episodic tier's Postgres refused: {_reason(error)}") from error
+
+
+_AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+_DOWN = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg_pool.PoolTimeout,
+    psycopg_pool.TooManyRequests,
+    psycopg_pool.PoolClosed,
+)
+
+
+def _reason(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg_pool.PoolTimeout | psycopg_pool.TooManyRequests):
+        return "no connection was free in time"
+    if error.sqlstate is not None:
+        return f"{type(error).__name__} ({error.sqlstate})"
+    return "the connection failed"
+
+
+def _client(settings: EpisodicSettings) -> dict[str, Any]:
+    return {"application_name": f"a2m-{settings.name}", "connect_timeout": max(2, int(settings.pool_wait))}

@@ -1,0 +1,24 @@
+"""What a process knows of the store and need not ask each time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class State:
+    """`dimensions` once they are fixed, `baked` as the mean length that new weights assume.
+
+    `work` is set when there may be something for the maintenance to do at once.
+    """
+
+    dimensions: int | None = None
+    baked: float = 20.0
+    work: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def fixed(self, dimensions: int) -> None:
+        """The width of vectors, now that it is committed."""
+        if self.dimensions is None:
+            self.dimensions = dimensions
+            self.work.set()

@@ -1,0 +1,100 @@
+"""What a call changed: the files of a commit, and the effects outside git."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from a2m_procedural.bench import Bench
+from a2m_procedural.journal import Effects, State
+from a2m_procedural.message import Edit, message
+from a2m_procedural.names import SKILL, folder_of, folder_part
+from a2m_procedural.shelf import Shelved, View, digest_of
+from a2m_procedural.skill import describe, kept_in_git, render
+from a2m_protocol.types import Record
+from a2m_server.store import Tombstone
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`files` holds bytes to write at a path, or None to remove it."""
+
+    files: Mapping[str, bytes | None]
+    edits: list[Edit]
+    effects: Effects
+
+    def message(self, call: str) -> str:
+        return message(self.edits, call)
+
+
+def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: str) -> Change:
+    """The difference between a view and the bench that a call worked on; new skills go beneath `parent`."""
+    before, after = view.ledger.records, bench.ledger.records
+    files: dict[str, bytes | None] = {}
+    edits: list[Edit] = []
+    states: list[State] = []
+    for record_id in before.keys() - after.keys():
+        path = view.shelved[record_id].path
+        files[path] = None
+        edits.append(Edit("Remove", folder_part(path), before[record_id]))
+    occupied = set(view.occupied)
+    for record_id, record in after.items():
+        old = before.get(record_id)
+        if old is record:
+            continue
+        shelved = view.shelved.get(record_id)
+        if old is not None and shelved is not None and kept_in_git(old) == kept_in_git(record):
+            file = shelved.page.file
+        else:
+            path = shelved.path if shelved is not None else _new_path(record, parent, occupied)
+            data = _file(record, path, shelved)
+            files[path] = data
+            edits.append(Edit("Add" if shelved is None else "Rewrite", folder_part(path), record))
+            file = hashlib.sha256(data).hexdigest()[:24]
+        states.append(_state(record, file))
+    lasting = bench.ledger.graves
+    effects = Effects(
+        states=states,
+        gone=sorted(before.keys() - after.keys()),
+        buried=[stone for stone_id, stone in lasting.items() if graves.get(stone_id) != stone],
+        lifted=sorted(graves.keys() - lasting.keys()),
+        elsewhere=sorted(bench.ledger.elsewhere - view.ledger.elsewhere, key=repr),
+        last=bench.ledger.last if bench.ledger.last != view.ledger.last else 0,
+        width=bench.width if bench.width != view.width else None,
+    )
+    return Change(files, edits, effects)
+
+
+def _file(record: Record, path: str, shelved: Shelved | None) -> bytes:
+    """A person's own description stays until the metadata bring one."""
+    folder = folder_part(path).rpartition("/")[2]
+    if shelved is None:
+        return render(record, folder, {})
+    skill = shelved.page.skill
+    persons = skill.fields is None or skill.description != describe(shelved.record)
+    return render(record, folder, skill.front, skill.description if persons else None)
+
+
+def _new_path(record: Record, parent: str, occupied: set[str]) -> str:
+    prefix = f"{parent}/" if parent else ""
+    taken = {name[len(prefix) :] for name in occupied if name.startswith(prefix.lower())}
+    folder = folder_of(record.id, record.key, taken)
+    path = f"{prefix}{folder}/{SKILL}"
+    occupied.add(f"{prefix}{folder}".lower())
+    return path
+
+
+def _state(record: Record, file: str) -> State:
+    return State(
+        id=record.id,
+        etag=record.etag,
+        file=file,
+        content=digest_of(record.content),
+        salience=record.salience,
+        access_count=record.access_count,
+        accessed_at=record.accessed_at,
+        embedding=record.embedding,
+        embedding_model=record.embedding_model,
+        features=record.features,
+    )

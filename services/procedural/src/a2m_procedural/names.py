@@ -1,0 +1,42 @@
+"""Folder names of skills: nothing of an id or a key but lower-case letters, digits and single hyphens."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container
+from itertools import count
+
+from a2m_retrieval.text import fold
+
+SKILL = "SKILL.md"
+MAX_FOLDER = 64
+
+_DIGEST = 12
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+
+
+def slug(text: str) -> str:
+    """What is left of `text` in a name: `a-z`, `0-9` and single hyphens between them; may be empty."""
+    return _UNSAFE.sub("-", fold(text)).strip("-")
+
+
+def folder_of(record_id: str, key: str | None, occupied: Container[str] = ()) -> str:
+    """The folder of a record: a slug of its key, else of its id, and a digest of its id.
+
+    The digest keeps names apart that a slug, or a file system without case, would make equal, and keeps
+    reserved device names (`con`, `nul`) from standing alone. `occupied` holds names, in lower case, to avoid.
+    """
+    for attempt in count():
+        given = record_id if attempt == 0 else f"{attempt} {record_id}"
+        digest = hashlib.sha256(given.encode()).hexdigest()[:_DIGEST]
+        stem = slug(key or record_id)[: MAX_FOLDER - _DIGEST - 1].strip("-")
+        name = f"{stem or 'skill'}-{digest}"
+        if name not in occupied:
+            return name
+    raise AssertionError("count() never ends")
+
+
+def folder_part(path: str) -> str:
+    """The folder that a path to a `SKILL.md` is in; empty at the root."""
+    return path[: -len(SKILL)].rstrip("/")

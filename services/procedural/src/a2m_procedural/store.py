@@ -1,0 +1,324 @@
+"""Skills in a git repository: one commit a write call, reads from memory, counts and vectors beside git."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from git.exc import GitError as GitPythonError
+
+from a2m_procedural.bench import Bench
+from a2m_procedural.draft import Change, compare
+from a2m_procedural.journal import Effects, Intent, Journal
+from a2m_procedural.lock import locked
+from a2m_procedural.repository import GitError, Repository, open_repository
+from a2m_procedural.shelf import Shelf, View
+from a2m_protocol.errors import A2MError, unavailable
+from a2m_protocol.types import Draft, Record
+from a2m_retrieval.metric import Metric
+from a2m_server.store import (
+    Buried,
+    Deleted,
+    Entry,
+    Filter,
+    Forgotten,
+    Found,
+    Named,
+    Page,
+    Reason,
+    Scope,
+    Search,
+    SessionInfo,
+    StoreInfo,
+    Tombstone,
+    Written,
+)
+
+ATTEMPTS = 30
+DAY_MS = 86_400_000
+
+Step = Callable[[str], None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which repository, and how to work on it; times in seconds or as named."""
+
+    path: Path
+    branch: str | None = None
+    folder: str = ""
+    author_name: str = "A2M procedural memory"
+    author_email: str = "procedural@a2m.invalid"
+    tombstone_days: float = 30.0
+    dimensions: int | None = None
+    metric: Metric = "cosine"
+    lock_timeout: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """What one thread works with."""
+
+    repository: Repository
+    journal: Journal
+    shelf: Shelf
+
+    def close(self) -> None:
+        self.journal.close()
+        self.repository.close()
+
+
+class ProceduralStore:
+    """A `TierStore` of skills. `clock` gives milliseconds since 1970; `observe` is told each step of a write.
+
+    Reads and writes have a thread each; writers of all processes take turns by a lock file, and the branch
+    moves only from the commit that a write was planned on, so that a person's own commits are never lost.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        observe: Step = lambda _: None,
+    ) -> None:
+        self._place = place
+        self._clock = clock
+        self._observe = observe
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._reader: Hand | None = None
+        self._writer: Hand | None = None
+        self._seen: tuple[View, Bench] | None = None
+
+    async def open(self) -> None:
+        """Make or mount the repository, and finish or drop what a killed writer left."""
+        self._threads = {name: ThreadPoolExecutor(1, f"procedural-{name}") for name in ("read", "write")}
+        try:
+            await self._in("write", self._open)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let a write that has begun end, then let go of the repository."""
+        threads, self._threads = self._threads, {}
+        for thread in threads.values():
+            await asyncio.to_thread(thread.shutdown)
+        for hand in (self._reader, self._writer):
+            if hand is not None:
+                hand.close()
+        self._reader = self._writer = self._seen = None
+
+    async def ready(self) -> None:
+        await self._bench()
+
+    async def info(self) -> StoreInfo:
+        return await (await self._bench()).info()
+
+    async def counts(self, scope: Scope) -> dict[str, int]:
+        return await (await self._bench()).counts(scope)
+
+    async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
+        """One commit a call, or none where nothing changes but counts."""
+        return await self._change(
+            "remember", [d.id for d in drafts], lambda bench: bench.write(drafts, scope)
+        )
+
+    async def search(self, search: Search) -> Found:
+        return await (await self._bench()).search(search)
+
+    async def timeline(self, page: Page) -> Found:
+        return await (await self._bench()).timeline(page)
+
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+        return await (await self._bench()).fetch(key, scope, vectors=vectors)
+
+    async def forget(self, selected: Filter) -> Forgotten:
+        """Remove from the tip of the branch; its history keeps what was."""
+        return await self._change("forget", (), lambda bench: bench.forget(selected))
+
+    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+        return await (await self._bench()).sessions(scope)
+
+    async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
+        return await self._change("reinforce", (), lambda bench: bench.reinforce(ids, amount, scope))
+
+    async def touch(self, ids: Sequence[str], at: str) -> None:
+        await self._change("touch", (), lambda bench: bench.touch(ids, at))
+
+    async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
+        return await self._change("transfer", [d.id for d in drafts], lambda bench: bench.transfer(drafts))
+
+    async def delete_if(
+        self, named: Sequence[Named], reason: Reason, target: str | None
+    ) -> dict[str, Deleted]:
+        ids = [name.id for name in named]
+        return await self._change("delete", ids, lambda bench: bench.delete_if(named, reason, target))
+
+    async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
+        return await self._in("read", partial(self._tombstones, ids))
+
+    async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
+        return await self._change("bury", [stone.id for stone in tombstones], lambda b: b.bury(tombstones))
+
+    async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
+        return await (await self._bench()).entries(selected, limit, after)
+
+    async def read(self, ids: Sequence[str]) -> list[Record]:
+        return await (await self._bench()).read(ids)
+
+    async def _bench(self) -> Bench:
+        return await self._in("read", self._look)
+
+    async def _change(self, call: str, ids: Iterable[str], act: Callable[[Bench], Awaitable[T]]) -> T:
+        return await self._in("write", partial(self._commit, call, list(ids), act))
+
+    async def _in(self, thread: str, work: Callable[[], T]) -> T:
+        pool = self._threads.get(thread)
+        if pool is None:
+            raise unavailable("the skills repository", "it is not open")
+        with translated():
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    def _open(self) -> None:
+        place = self._place
+        repository = open_repository(place.path, place.branch)
+        try:
+            repository.author(place.author_name, place.author_email)
+            with locked(repository.private / "lock", place.lock_timeout) as descriptor:
+                repository.lend(descriptor)
+                self._writer = self._hand(repository)
+                self._finish(self._writer)
+                repository.lend(None)
+        except BaseException:
+            repository.close()
+            raise
+        self._reader = self._hand(open_repository(place.path, place.branch))
+        self._look()
+
+    def _hand(self, repository: Repository) -> Hand:
+        days = self._place.tombstone_days
+        journal = Journal(repository.private / "journal.sqlite3", int(days * DAY_MS))
+        return Hand(repository, journal, Shelf(repository, journal))
+
+    def _look(self) -> Bench:
+        """A bench over what is there now; it is kept until that changes."""
+        view = _opened(self._reader).shelf.view(self._clock())
+        if self._seen is None or self._seen[0] is not view:
+            self._seen = (view, self._bench_of(view, {}))
+        return self._seen[1]
+
+    def _tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
+        return list(_opened(self._reader).journal.tombstones(ids, self._clock()).values())
+
+    def _bench_of(self, view: View, graves: dict[str, Tombstone]) -> Bench:
+        place = self._place
+        return Bench(view, graves, metric=place.metric, dimensions=place.dimensions, clock=self._clock)
+
+    def _commit(self, call: str, ids: list[str], act: Callable[[Bench], Awaitable[T]]) -> T:
+        """Try a call on a copy of what is there, then make the changes true; again if the branch moved."""
+        hand = _opened(self._writer)
+        with locked(hand.repository.private / "lock", self._place.lock_timeout) as descriptor:
+            hand.repository.lend(descriptor)
+            try:
+                self._finish(hand)
+                for _ in range(ATTEMPTS):
+                    view = hand.shelf.view(self._clock())
+                    graves = hand.journal.tombstones(ids, self._clock())
+                    bench = self._bench_of(view, graves)
+                    result = asyncio.run(_result(act(bench)))
+                    change = compare(view, graves, bench, self._place.folder)
+                    if not change.edits:
+                        if change.effects != Effects():
+                            hand.journal.apply(change.effects, self._clock())
+                        return result
+                    if self._advance(hand, view.head, change, call):
+                        return result
+                    time.sleep(random.uniform(0.001, 0.02))  # noqa: S311 jitter, no secret
+            finally:
+                hand.repository.lend(None)
+        raise unavailable("the skills repository", "its branch moved under every attempt to write")
+
+    def _advance(self, hand: Hand, base: str | None, change: Change, call: str) -> bool:
+        """Intent, branch, effects; a kill between any two is finished or undone by the next writer."""
+        repository = hand.repository
+        commit = repository.commit(base, change.files, change.message(call), self._clock())
+        self._observe("made")
+        blocked = repository.blocked(base, commit)
+        if blocked is not None:
+            raise unavailable(
+                "the skills repository", f"a person's uncommitted changes are in the way: {blocked}"
+            )
+        hand.journal.intend(Intent(commit, base, change.effects))
+        self._observe("intended")
+        if not repository.advance(base, commit):
+            hand.journal.drop(commit)
+            return False
+        self._observe("advanced")
+        hand.journal.apply(change.effects, self._clock(), commit)
+        self._observe("applied")
+        self._follow(hand, base, commit)
+        return True
+
+    def _finish(self, hand: Hand) -> None:
+        """Settle what killed writers left; the write lock is held, so nobody is at work on it."""
+        for intent in hand.journal.intents():
+            if hand.repository.contains(intent.commit):
+                hand.journal.apply(intent.effects, self._clock(), intent.commit)
+                self._follow(hand, intent.base, intent.commit)
+            else:
+                hand.journal.drop(intent.commit)
+        unfollowed = hand.journal.unfollowed()
+        head = hand.repository.head()
+        if unfollowed is not None and head is not None and hand.repository.follow(unfollowed or None, head):
+            hand.journal.set_unfollowed(None)
+        hand.repository.clean()
+
+    def _follow(self, hand: Hand, base: str | None, commit: str) -> None:
+        if not hand.repository.follow(base, commit) and hand.journal.unfollowed() is None:
+            hand.journal.set_unfollowed(base or "")
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """The one place where git's, SQLite's and the disk's errors become ours."""
+    try:
+        yield
+    except A2MError:
+        raise
+    except (GitError, GitPythonError, sqlite3.Error, OSError) as error:
+        raise unavailable("the skills repository", _why(error)) from error
+
+
+async def _result(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def _opened(hand: Hand | None) -> Hand:
+    if hand is None:
+        raise unavailable("the skills repository", "it is not open")
+    return hand
+
+
+def _why(error: Exception) -> str:
+    text = str(error)
+    known = {
+        "No space left on device": "its disk is full",
+        "database or disk is full": "its disk is full",
+        "Read-only file system": "it is read-only",
+        "readonly database": "it is read-only",
+        "ermission denied": "it may not be written",
+        "insufficient permission": "it may not be written",
+    }
+    said = next((ours for theirs, ours in known.items() if theirs in text), None)
+    return said or " ".join(text.split())[:300] or type(error).__name__

@@ -1,0 +1,227 @@
+"""What a write makes of the ids that it touches: pure decisions over what was loaded of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from a2m_protocol.clock import SEQ_PER_MS, created_at_of, parse_ms, seq_of
+from a2m_protocol.errors import scope_denied
+from a2m_protocol.types import Draft, Record
+from a2m_semantic.points import Held
+from a2m_server.store import Buried, Deleted, Named, Reason, Scope, Tombstone, Written
+
+MAX_ALIASES = 64
+
+Bucket = tuple[str | None, str | None]
+
+
+class Batch:
+    """One write's working set; afterwards `changed` is what to store, in one operation.
+
+    It must be loaded with all that is held of the ids, keys and aliases that the write names. `now` is in
+    milliseconds, `last` the highest `seq` in the store.
+    """
+
+    def __init__(self, held: Iterable[Held], now: int, last: int = 0) -> None:
+        self._held = {one.id: one for one in held}
+        self._now = now
+        self._keys: dict[tuple[str | None, str], str] = {}
+        self._aliases: dict[tuple[str | None, str], str] = {}
+        self._changed: dict[str, None] = {}
+        self.last = last
+        self.marks: set[Bucket] = set()
+        self.expected = frozenset(one.version for one in self._held.values() if one.version is not None)
+        for one in self._held.values():
+            self._index(one.record)
+
+    @property
+    def changed(self) -> list[Held]:
+        return [self._held[one] for one in self._changed]
+
+    def check_scope(self, drafts: Iterable[Draft], scope: Scope) -> None:
+        """Raise -32005 if an id is one that `scope` may not see."""
+        for draft in drafts:
+            live = self._live(draft)
+            if live is not None and not scope.sees(live.owner):
+                raise scope_denied(f"the id {draft.id!r} is taken: choose another")
+
+    def write(self, draft: Draft) -> Written:
+        live = self._live(draft)
+        if live is not None:
+            kept = self._change(live)
+            return Written(kept.id, "existing", kept.etag, kept.revision)
+        grave = self._of(draft.id).grave
+        if grave is not None and grave.reason == "moved":
+            return Written(draft.id, "moved", tier=grave.target)
+        occupant = None if draft.key is None else self._keys.get((draft.owner, draft.key))
+        if occupant is not None:
+            return self._rewrite(self._record(occupant), draft)
+        seq = max(self._now * SEQ_PER_MS, self.last + 1, grave.seq + 1 if grave is not None else 0)
+        record = self._keep(_record(draft, seq, created_at_of(seq)))
+        return Written(record.id, "created", record.etag)
+
+    def transfer(self, draft: Draft) -> Written:
+        """Write a draft that has a `seq` as it is, unless it gives way (`TierStore.transfer`)."""
+        seq = draft.seq or 0
+        held = self._of(draft.id)
+        if held.buried is not None and seq <= held.buried:
+            return Written(draft.id, "refused", reason="forgotten")
+        grave = held.grave
+        if grave is not None and grave.reason == "moved" and grave.moves >= draft.moves:
+            return Written(draft.id, "refused", reason="moved", tier=grave.target)
+        live = self._live(draft)
+        if live is not None and (live.id != draft.id or live.moves >= draft.moves):
+            return Written(live.id, "refused", live.etag, live.revision, reason="exists")
+        occupant = None if draft.key is None else self._keys.get((draft.owner, draft.key))
+        if occupant is not None and occupant != draft.id:
+            return Written(draft.id, "refused", reason="key")
+        record = self._keep(_record(draft, seq, draft.created_at or created_at_of(seq)))
+        return Written(record.id, "created", record.etag, record.revision)
+
+    def touch(self, record_id: str, times: int, at: str) -> None:
+        record = self._of(record_id).record
+        if record is not None:
+            self._change(record, access_count=record.access_count + times, accessed_at=at)
+
+    def reinforce(self, record_id: str, amount: float, scope: Scope) -> bool:
+        record = self._of(record_id).record
+        if record is None or not scope.sees(record.owner):
+            return False
+        self._change(record, salience=record.salience + amount)
+        return True
+
+    def standing(self, name: Named) -> Deleted:
+        held = self._of(name.id)
+        if held.record is not None:
+            return "deleted" if held.record.etag == name.etag else "changed"
+        return "absent" if held.grave is None else held.grave.reason
+
+    def end(self, record_id: str, reason: Reason, target: str | None = None) -> None:
+        """Remove a live record and leave what `reason` asks for."""
+        held = self._of(record_id)
+        record = self._record(record_id)
+        if reason == "undo":
+            self._put(replace(held, record=None))
+            return
+        grave = Tombstone(
+            id=record.id,
+            reason=reason,
+            seq=max(self._now * SEQ_PER_MS, record.seq),
+            owner=record.owner,
+            key=record.key,
+            session=record.session,
+            target=target,
+            moves=record.moves + 1 if reason == "moved" else record.moves,
+        )
+        self._entomb(held, grave)
+        if reason == "moved":
+            self.marks.add((record.owner, record.session))
+
+    def bury(self, grave: Tombstone) -> Buried:
+        """Put a tombstone that somebody else made (`TierStore.bury`)."""
+        held = self._of(grave.id)
+        live, old = held.record, held.grave
+        if grave.reason == "moved":
+            self.marks.add((grave.owner, grave.session))
+            if live is not None:
+                return "live"
+            if old is None or _outranks(grave, old):
+                self._entomb(held, grave)
+            standing = self._of(grave.id).grave
+            return "forgotten" if standing is not None and standing.reason == "forgotten" else "absent"
+        if live is not None and live.seq > grave.seq:
+            self._put(replace(held, buried=max(grave.seq, held.buried or grave.seq)))
+            return "live"
+        if live is not None or old is None or old.reason == "moved" or old.seq < grave.seq:
+            self._entomb(held, grave)
+        return "absent" if live is None else "forgotten"
+
+    def _rewrite(self, old: Record, draft: Draft) -> Written:
+        kept = _record(draft, old.seq, old.created_at).model_copy(
+            update={
+                "id": old.id,
+                "salience": old.salience if draft.salience is None else draft.salience,
+                "revision": old.revision + 1,
+                "moves": old.moves,
+                "access_count": old.access_count,
+                "accessed_at": old.accessed_at,
+                "aliases": [*(alias for alias in old.aliases if alias != draft.id), draft.id][-MAX_ALIASES:],
+            }
+        )
+        self._keep(kept)
+        return Written(kept.id, "replaced", kept.etag, kept.revision)
+
+    def _live(self, draft: Draft) -> Record | None:
+        """The live record of a draft's id, or the one that the id is an alias of."""
+        record = self._of(draft.id).record
+        alias = self._aliases.get((draft.owner, draft.id))
+        return record if record is not None or alias is None else self._record(alias)
+
+    def _of(self, record_id: str) -> Held:
+        return self._held.get(record_id) or Held(record_id)
+
+    def _record(self, record_id: str) -> Record:
+        record = self._held[record_id].record
+        assert record is not None, "keys and aliases lead to live records"  # noqa: S101 an invariant of `_index`
+        return record
+
+    def _change(self, record: Record, **update: object) -> Record:
+        return self._keep(record.model_copy(update={**update, "etag": _etag()}))
+
+    def _keep(self, record: Record) -> Record:
+        self._put(replace(self._of(record.id), record=record, grave=None, grave_ms=0))
+        self.last = max(self.last, record.seq)
+        return record
+
+    def _entomb(self, held: Held, grave: Tombstone) -> None:
+        buried = held.buried
+        if grave.reason == "forgotten":
+            buried = grave.seq if buried is None else max(buried, grave.seq)
+        self._put(replace(held, record=None, grave=grave, grave_ms=self._now, buried=buried))
+
+    def _put(self, held: Held) -> None:
+        before = self._of(held.id).record
+        if before is not None:
+            if before.key is not None:
+                self._keys.pop((before.owner, before.key), None)
+            for alias in before.aliases:
+                self._aliases.pop((before.owner, alias), None)
+        self._held[held.id] = held
+        self._changed[held.id] = None
+        self._index(held.record)
+
+    def _index(self, record: Record | None) -> None:
+        if record is not None:
+            if record.key is not None:
+                self._keys[record.owner, record.key] = record.id
+            for alias in record.aliases:
+                self._aliases[record.owner, alias] = record.id
+
+
+def with_seq(drafts: Sequence[Draft], now: int) -> Iterator[Draft]:
+    """Drafts with a `seq` each: their own, else their `created_at` (or the clock) and their position."""
+    last = 0
+    for draft in drafts:
+        if draft.seq is not None:
+            yield draft
+            continue
+        ms = now if draft.created_at is None else parse_ms(draft.created_at)
+        last = last + 1 if seq_of(ms) <= last < seq_of(ms + 1) - 1 else seq_of(ms)
+        yield draft.model_copy(update={"seq": last})
+
+
+def _record(draft: Draft, seq: int, created_at: str) -> Record:
+    given = draft.model_dump(exclude={"chosen", "salience", "seq", "created_at", "tier"})
+    salience = 1.0 if draft.salience is None else draft.salience
+    assigned = {"salience": salience, "seq": seq, "created_at": created_at, "etag": _etag()}
+    return Record.model_validate(given | assigned)
+
+
+def _outranks(grave: Tombstone, old: Tombstone) -> bool:
+    return grave.seq > old.seq if old.reason == "forgotten" else grave.moves >= old.moves
+
+
+def _etag() -> str:
+    return secrets.token_hex(8)

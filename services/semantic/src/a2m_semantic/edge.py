@@ -1,0 +1,273 @@
+"""Qdrant in process: a shard of Qdrant Edge in a folder of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import qdrant_edge as qdrant
+
+from a2m_protocol.errors import A2MError, Code, unavailable
+from a2m_retrieval.metric import Metric
+from a2m_semantic.engine import (
+    DENSE,
+    TERMS,
+    All,
+    AnyOf,
+    Between,
+    Clause,
+    Not,
+    Point,
+    Points,
+    Prefix,
+    Some,
+    Stored,
+    Terms,
+)
+from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS
+
+log = logging.getLogger(__name__)
+
+_DISTANCES = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
+
+Result = TypeVar("Result")
+
+
+class EdgeEngine:
+    """An `Engine` on `qdrant_edge`, whose calls block: each runs in a worker thread.
+
+    Every write is in the write-ahead log when it returns and survives the death of the process. `flush`
+    makes it survive a loss of power and trims the log; a background task calls it within `flush_seconds`.
+    `optimize` is never called: it would hold the interpreter for minutes, and exact search is fast enough.
+    """
+
+    shared = False
+
+    def __init__(self, folder: Path, metric: Metric, flush_seconds: float = 2.0) -> None:
+        self._folder = folder
+        self._distance: qdrant.Distance = getattr(qdrant.Distance, _DISTANCES[metric])
+        self._flush_seconds = flush_seconds
+        self._shard: qdrant.EdgeShard | None = None
+        self._lock: int | None = None
+        self._dirty = asyncio.Event()
+        self._flusher: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        self._lock = await asyncio.to_thread(_acquire, self._folder)
+        try:
+            self._shard = await self._call(lambda: _load(self._folder))
+        except BaseException:
+            os.close(self._lock)
+            self._lock = None
+            raise
+        self._flusher = asyncio.create_task(self._flush_when_dirty())
+
+    async def close(self) -> None:
+        if self._flusher is not None:
+            self._flusher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._flusher
+            self._flusher = None
+        if self._shard is not None:
+            await self._call(self._open_shard().flush)
+            await self._call(self._open_shard().close)
+            self._shard = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    async def ready(self) -> None:
+        await self._call(self._open_shard().info)
+
+    async def fix_width(self, width: int) -> int:
+        # Creating a vector that exists already changes nothing.
+        await self._update(qdrant.UpdateOperation.create_dense_vector(DENSE, width, self._distance))
+        return width
+
+    async def upsert(self, points: Sequence[Point], expected: frozenset[str]) -> None:  # noqa: ARG002 not shared
+        await self._update(qdrant.UpdateOperation.upsert_points([_point(point) for point in points]))
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        await self._update(qdrant.UpdateOperation.delete_points([*ids]))
+
+    async def retrieve(self, ids: Sequence[str], fields: Sequence[str]) -> list[Stored]:
+        shard = self._open_shard()
+        found = await self._call(lambda: shard.retrieve([*ids], with_payload=[*fields], with_vector=False))
+        return [Stored(str(record.id), record.payload or {}) for record in found]
+
+    async def scroll(
+        self, where: Clause, fields: Sequence[str], limit: int, after: str | None = None
+    ) -> tuple[list[Stored], str | None]:
+        request = qdrant.ScrollRequest(
+            offset=after,
+            limit=limit,
+            filter=_filter(where),
+            with_payload=[*fields],
+            with_vector=False,
+        )
+        shard = self._open_shard()
+        found, following = await self._call(lambda: shard.scroll(request))
+        stored = [Stored(str(record.id), record.payload or {}) for record in found]
+        return stored, None if following is None else str(following)
+
+    async def ordered(
+        self,
+        where: Clause,
+        fields: Sequence[str],
+        limit: int,
+        *,
+        by: str,
+        descending: bool,
+        start: int | None = None,
+    ) -> list[Stored]:
+        direction = qdrant.Direction.Desc if descending else qdrant.Direction.Asc
+        request = qdrant.ScrollRequest(
+            limit=limit,
+            filter=_filter(where),
+            with_payload=[*fields],
+            with_vector=False,
+            order_by=qdrant.OrderBy(by, direction, start),
+        )
+        shard = self._open_shard()
+        found, _ = await self._call(lambda: shard.scroll(request))
+        return [Stored(str(record.id), record.payload or {}) for record in found]
+
+    async def count(self, where: Clause) -> int:
+        request = qdrant.CountRequest(exact=True, filter=_filter(where))
+        shard = self._open_shard()
+        return await self._call(lambda: shard.count(request))
+
+    async def nearest(
+        self, query: Sequence[float] | Terms, where: Clause, fields: Sequence[str], limit: int
+    ) -> list[Stored]:
+        if isinstance(query, Terms):
+            nearest = qdrant.Query.Nearest(qdrant.SparseVector(query.indices, query.weights), using=TERMS)
+        else:
+            nearest = qdrant.Query.Nearest([*query], using=DENSE)
+        request = qdrant.QueryRequest(
+            limit=limit,
+            query=nearest,
+            filter=_filter(where),
+            with_payload=[*fields],
+            with_vector=False,
+            params=qdrant.SearchParams(exact=True),
+        )
+        shard = self._open_shard()
+        found = await self._call(lambda: shard.query(request))
+        return [Stored(str(point.id), point.payload or {}, point.score) for point in found]
+
+    async def _update(self, operation: qdrant.UpdateOperation) -> None:
+        shard = self._open_shard()
+        await self._call(lambda: shard.update(operation))
+        self._dirty.set()
+
+    async def _flush_when_dirty(self) -> None:
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(self._flush_seconds)
+            self._dirty.clear()
+            try:
+                await self._call(self._open_shard().flush)
+            except A2MError as error:
+                log.error("cannot flush, so what was written may not outlive a loss of power: %s", error)
+                self._dirty.set()
+
+    def _open_shard(self) -> qdrant.EdgeShard:
+        if self._shard is None:
+            raise unavailable("the semantic store", "it is not open")
+        return self._shard
+
+    @staticmethod
+    async def _call(work: Callable[[], Result]) -> Result:
+        """Run a blocking call of the library in a thread: the one place where its errors become ours."""
+        try:
+            return await asyncio.to_thread(work)
+        except Exception as error:
+            if type(error) is not Exception:
+                raise
+            raise unavailable("Qdrant Edge", str(error)) from error
+
+
+def _acquire(folder: Path) -> int:
+    """Hold the folder for this process until the descriptor is closed or the process dies."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.read(descriptor, 32).decode().strip() or "unknown"
+        os.close(descriptor)
+        raise A2MError(
+            Code.INTERNAL,
+            f"{folder} is in use by process {owner}: stop that one first, or choose another folder "
+            "with A2M_SEMANTIC_PATH, or share a Qdrant server with A2M_SEMANTIC_URL",
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+def _load(folder: Path) -> qdrant.EdgeShard:
+    """The shard of a folder; a new one is built beside and renamed, so that none is ever half there."""
+    path = folder / "shard"
+    if not path.exists():
+        building = folder / f"building-{os.getpid()}"
+        building.mkdir()
+        config = qdrant.EdgeConfig(
+            vectors={},
+            sparse_vectors={TERMS: qdrant.EdgeSparseVectorParams(modifier=qdrant.Modifier.Idf)},
+            wal_enabled=True,
+        )
+        qdrant.EdgeShard.create(str(building), config).close()
+        building.rename(path)
+    shard = qdrant.EdgeShard.load(str(path))
+    held = shard.info().payload_schema
+    schemas = (
+        dict.fromkeys(KEYWORDS, qdrant.KeywordIndexParams(prefix=True))
+        | dict.fromkeys(INTEGERS, qdrant.IntegerIndexParams(lookup=True, range=True))
+        | dict.fromkeys(FLOATS, qdrant.FloatIndexParams())
+    )
+    for field, schema in schemas.items():
+        if field not in held:
+            shard.update(qdrant.UpdateOperation.create_field_index(field, schema))
+    return shard
+
+
+def _point(point: Point) -> qdrant.Point:
+    vectors: dict[str, qdrant.NamedVector] = {}
+    if point.dense is not None:
+        vectors[DENSE] = point.dense
+    if point.terms is not None:
+        vectors[TERMS] = qdrant.SparseVector(point.terms.indices, point.terms.weights)
+    return qdrant.Point(point.id, vectors, point.payload)
+
+
+def _filter(clause: Clause) -> qdrant.Filter:
+    condition = _condition(clause)
+    return condition if isinstance(condition, qdrant.Filter) else qdrant.Filter(must=[condition])
+
+
+def _condition(clause: Clause) -> qdrant.ConditionType:
+    match clause:
+        case AnyOf(field, (value,)):
+            return qdrant.FieldCondition(field, match=qdrant.MatchValue(value))
+        case AnyOf(field, values):
+            return qdrant.FieldCondition(field, match=qdrant.MatchAny([*values]))
+        case Prefix(field, text):
+            return qdrant.FieldCondition(field, match=qdrant.MatchPrefix(text))
+        case Between(field, gt, gte, lt, lte):
+            return qdrant.FieldCondition(field, range=qdrant.RangeFloat(gte=gte, gt=gt, lte=lte, lt=lt))
+        case Points(ids):
+            return qdrant.HasIdCondition({*ids})
+        case Not(inner):
+            return qdrant.Filter(must_not=[_condition(inner)])
+        case All(clauses):
+            return qdrant.Filter(must=[_condition(inner) for inner in clauses])
+        case Some(clauses):
+            return qdrant.Filter(should=[_condition(inner) for inner in clauses])

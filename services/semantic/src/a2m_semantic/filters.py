@@ -1,0 +1,129 @@
+"""The port's `Filter` as a clause of the engine; what it cannot express is refused, never ignored."""
+
+from __future__ import annotations
+
+from a2m_protocol.clock import parse_ms
+from a2m_protocol.errors import A2MError, invalid_params
+from a2m_protocol.where import NUMBERS, TIMES, Condition, Op, Scalar
+from a2m_semantic import tokens
+from a2m_semantic.engine import NOTHING, All, AnyOf, Between, Clause, Not, Points, Prefix, Some, point_id
+from a2m_semantic.points import FILTERED, LIVE, NUMBER_FIELDS, owner_token
+from a2m_server.store import Filter
+
+RANGES = frozenset({Op.GT, Op.GTE, Op.LT, Op.LTE})
+
+
+def translate(selected: Filter, tier: str) -> Clause:
+    """The clause that holds exactly for the live records that `selected` matches.
+
+    Raises -32602 naming `tier` for a condition that the engine cannot honour.
+    """
+    clauses: list[Clause] = [AnyOf("state", LIVE)]
+    if selected.scope.readable is not None:
+        clauses.append(AnyOf("owner", tuple(sorted(map(owner_token, selected.scope.readable)))))
+    if selected.ids is not None:
+        clauses.append(Points(tuple(point_id("record", name) for name in dict.fromkeys(selected.ids))))
+    if selected.key_prefix is not None:
+        clauses.append(AnyOf("paths", (selected.key_prefix,)))
+    if selected.words is not None:
+        clauses += [AnyOf("words", (word,)) for word in dict.fromkeys(selected.words)]
+        if not selected.words:
+            clauses.append(NOTHING)
+    clauses += [condition_clause(condition, tier) for condition in selected.where.conditions]
+    return All(tuple(clauses))
+
+
+def condition_clause(condition: Condition, tier: str) -> Clause:
+    """One condition of a `where`."""
+    if not condition.metadata and condition.field not in FILTERED:
+        raise _refused(condition, tier, "this field is not indexed")
+    start = tokens.field_token(condition.field, metadata=condition.metadata)
+    match condition.op:
+        case Op.IN:
+            return _equals(start, condition.values)
+        case Op.NE:
+            return Not(_equals(start, condition.values))
+        case Op.EXISTS:
+            present = AnyOf("tokens", (tokens.present_token(start),))
+            return present if condition.value is True else Not(present)
+        case Op.PREFIX:
+            token = tokens.prefix_token(start, str(condition.value))
+            if token is None:
+                raise _refused(condition, tier, f"a prefix has at most {tokens.MAX_TOKEN} characters here")
+            return Prefix("tokens", token)
+        case _:
+            return _range(condition, start, tier)
+
+
+def _equals(start: str, values: tuple[Scalar, ...]) -> Clause:
+    found = [tokens.value_token(start, value) for value in values]
+    wanted = AnyOf("tokens", tuple(token for token in found if token is not None))
+    if None not in values:
+        return wanted
+    return Some((Not(AnyOf("tokens", (tokens.present_token(start),))), wanted))
+
+
+def _range(condition: Condition, start: str, tier: str) -> Clause:
+    value, field = condition.value, condition.field
+    if not condition.metadata and field in TIMES:
+        return _between(NUMBER_FIELDS[field], condition.op, float(parse_ms(str(value))))
+    if isinstance(value, str):
+        raise _refused(condition, tier, "strings have no order here: use in, prefix or a number")
+    if value is None or isinstance(value, bool):
+        return NOTHING
+    if not condition.metadata:
+        return _number(NUMBER_FIELDS[field], condition, value, tier) if field in NUMBERS else NOTHING
+    # The keyword index narrows the search to records whose field is a number; the payload decides.
+    held = AnyOf("tokens", (tokens.number_token(start),))
+    return All((held, _number(f"high.{tokens.number_field(field)}", condition, value, tier)))
+
+
+def _number(field: str, condition: Condition, value: int | float, tier: str) -> Clause:
+    op = condition.op
+    high, low, sign = tokens.triple(value)
+    if not condition.metadata:
+        return _between(field, _toward(op, low), high)
+    if abs(high) < tokens.EXACT:
+        return _between(field, op, high)
+    if sign:
+        raise _refused(condition, tier, "the number has more digits than can be compared here")
+    name = tokens.number_field(condition.field)
+    strict = Op.GT if op in (Op.GT, Op.GTE) else Op.LT
+    return Some(
+        (
+            _between(field, strict, high),
+            All((_same(field, high), _between(f"low.{name}", strict, low))),
+            All((_same(field, high), _same(f"low.{name}", low), _between(f"sign.{name}", op, 0.0))),
+        )
+    )
+
+
+def _toward(op: Op, low: float) -> Op:
+    """The comparison of a double with a number that lies `low` beyond the double it is nearest to."""
+    if low > 0:
+        return Op.GT if op in (Op.GT, Op.GTE) else Op.LTE
+    if low < 0:
+        return Op.GTE if op in (Op.GT, Op.GTE) else Op.LT
+    return op
+
+
+def _same(field: str, value: float) -> Between:
+    return Between(field, gte=value, lte=value)
+
+
+def _between(field: str, op: Op, value: float) -> Between:
+    match op:
+        case Op.GT:
+            return Between(field, gt=value)
+        case Op.GTE:
+            return Between(field, gte=value)
+        case Op.LT:
+            return Between(field, lt=value)
+        case _:
+            return Between(field, lte=value)
+
+
+def _refused(condition: Condition, tier: str, why: str) -> A2MError:
+    return invalid_params(
+        f"where.{condition.field}.{condition.op}: the {tier} tier cannot honour this: {why}"
+    )

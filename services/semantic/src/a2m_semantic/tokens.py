@@ -1,0 +1,113 @@
+"""Keyword tokens and number triples: how exact JSON values become something the engine can index."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+
+MAX_TOKEN = 512
+MAX_FIELD = 128
+EXACT = 2**53
+
+Triple = tuple[float, float, int]
+
+
+def field_token(field: str, *, metadata: bool) -> str:
+    """The beginning of every token of a field; it ends itself, so that no field is a prefix of another."""
+    name = json.dumps(field, ensure_ascii=False)
+    if len(name) > MAX_FIELD:
+        name = f"#{_digest(name)}"
+    return ("m" if metadata else "r") + name
+
+
+def present_token(start: str) -> str:
+    """The token of a field that holds anything but null."""
+    return start + "?"
+
+
+def number_token(start: str) -> str:
+    """The token of a field that holds a number."""
+    return start + "#"
+
+
+def value_token(start: str, value: object) -> str | None:
+    """The token of a field that holds this scalar, or None for null, arrays and objects.
+
+    Two scalars have one token exactly when they are equal in JSON: 1 is 1.0, true is not 1.
+    """
+    if isinstance(value, bool):
+        return f"{start}b{value:d}"
+    if isinstance(value, str):
+        return _shorten(f"{start}s{value}")
+    if isinstance(value, int | float):
+        return _shorten(f"{start}n{_canonical(value)}")
+    return None
+
+
+def prefix_token(start: str, prefix: str) -> str | None:
+    """What the token of a string with this prefix starts with; None when the prefix is too long to tell."""
+    token = f"{start}s{prefix}"
+    return token if len(token) <= MAX_TOKEN else None
+
+
+def tokens(fields: Mapping[str, object], *, metadata: bool) -> list[str]:
+    """Every token of a flat object."""
+    found: list[str] = []
+    for field, value in fields.items():
+        if value is None:
+            continue
+        start = field_token(field, metadata=metadata)
+        found.append(present_token(start))
+        token = value_token(start, value)
+        if token is not None:
+            found.append(token)
+        if is_number(value):
+            found.append(number_token(start))
+    return found
+
+
+def number_field(field: str) -> str:
+    """The payload name under which a metadata key's number is kept."""
+    return _digest(field)
+
+
+def triple(number: int | float) -> Triple:
+    """A number as (nearest double, double of what is left, sign of what is left then): ordered like numbers.
+
+    Integers of JSON have any length, and the engine compares doubles.
+    """
+    if isinstance(number, float):
+        return (number, 0.0, 0)
+    high = _double(number)
+    rest = number - int(high)
+    low = _double(rest)
+    rest -= int(low)
+    return (high, low, (rest > 0) - (rest < 0))
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _double(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return sys.float_info.max if number > 0 else -sys.float_info.max
+
+
+def _canonical(number: int | float) -> str:
+    if isinstance(number, float) and not number.is_integer():
+        return repr(number)
+    return f"{int(number):x}"
+
+
+def _shorten(token: str) -> str:
+    # The start is kept for prefixes; whatever is cut is longer than any token that was not.
+    return token if len(token) <= MAX_TOKEN else token[:MAX_TOKEN] + _digest(token)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

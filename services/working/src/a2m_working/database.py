@@ -1,0 +1,152 @@
+"""The connection to Redis or Valkey: scripts by digest, and one boundary where the driver's errors end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
+
+from a2m_protocol.errors import A2MError, Code, unavailable
+from a2m_working.scripts import load_scripts
+from a2m_working.settings import WorkingSettings
+
+Argument: TypeAlias = str | bytes | int
+T = TypeVar("T")
+
+# What a server answers while it cannot do what it will do later.
+_PASSING = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
+_WHAT = "the working tier's database"
+
+
+class Database:
+    """One server, or a Cluster. Every method raises `A2MError` alone.
+
+    A call that was sent is not sent again unless it only reads: the caller decides whether to retry. A lost
+    connection is made again by the next call.
+    """
+
+    def __init__(self, settings: WorkingSettings) -> None:
+        self._settings = settings
+        self._scripts = load_scripts()
+        self._client: Redis | RedisCluster | None = None
+        self._parallel = asyncio.Semaphore(settings.max_redis_connections)
+        self.is_cluster = False
+
+    async def open(self) -> None:
+        """Connect, and learn whether the server is part of a Cluster."""
+        try:
+            async with _translated():
+                self._client = self._server()
+                self.is_cluster = bool((await self._connected.info("cluster")).get("cluster_enabled"))
+                if self.is_cluster:
+                    await self._connected.aclose()
+                    self._client = self._cluster()
+                    await self._client.initialize()
+        except A2MError:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            async with _translated():
+                await client.aclose()
+
+    async def ping(self) -> None:
+        async with _translated():
+            await self._connected.ping()
+
+    async def read(self, name: str, key: str, arguments: Sequence[Argument]) -> Any:
+        """What a script that writes nothing returns; asked again once if the connection was lost."""
+        async with _translated():
+            try:
+                return await self._run(name, key, arguments)
+            except RedisConnectionError:
+                return await self._run(name, key, arguments)
+
+    async def write(self, name: str, key: str, arguments: Sequence[Argument]) -> Any:
+        """What a script returns that may write."""
+        async with _translated():
+            return await self._run(name, key, arguments)
+
+    async def command(self, *parts: Argument) -> Any:
+        """What a command of one key returns."""
+        async with _translated():
+            return await self._connected.execute_command(*parts)
+
+    async def together(self, calls: Iterable[Awaitable[T]]) -> list[T]:
+        """The results of calls made at once, bounded by the connections; the first failure is raised."""
+
+        async def bounded(call: Awaitable[T]) -> T:
+            async with self._parallel:
+                return await call
+
+        # All end before a failure is raised: nothing of a failed call goes on behind the caller's back.
+        results = await asyncio.gather(*map(bounded, calls), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if not isinstance(result, BaseException)]
+
+    async def _run(self, name: str, key: str, arguments: Sequence[Argument]) -> Any:
+        script = self._scripts[name]
+        try:
+            return await self._connected.execute_command("EVALSHA", script.sha, 1, key, *arguments)
+        except NoScriptError:
+            # A server that restarted, failed over or was flushed; EVAL teaches it the script again.
+            return await self._connected.execute_command("EVAL", script.text, 1, key, *arguments)
+
+    def _server(self) -> Redis:
+        settings = self._settings
+        pool = BlockingConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType] untyped **kwargs
+            settings.url,
+            max_connections=settings.max_redis_connections,
+            timeout=settings.command_timeout,
+            retry=Retry(NoBackoff(), 0),
+            socket_connect_timeout=settings.connect_timeout,
+            socket_timeout=settings.command_timeout,
+        )
+        return Redis.from_pool(pool)
+
+    def _cluster(self) -> RedisCluster:
+        settings = self._settings
+        return RedisCluster.from_url(
+            settings.url,
+            max_connections=settings.max_redis_connections,
+            socket_connect_timeout=settings.connect_timeout,
+            socket_timeout=settings.command_timeout,
+        )
+
+    @property
+    def _connected(self) -> Any:  # the two clients share the methods used here and no base class
+        if self._client is None:
+            raise unavailable(_WHAT, "the store is not open")
+        return self._client
+
+
+@asynccontextmanager
+async def _translated() -> AsyncGenerator[None]:
+    try:
+        yield
+    except OutOfMemoryError as error:
+        raise unavailable(
+            _WHAT, "it has reached maxmemory and nothing was written; raise maxmemory"
+        ) from error
+    except ResponseError as error:
+        text = str(error)
+        if "OOM command not allowed" in text:
+            raise unavailable(
+                _WHAT, "it has reached maxmemory and nothing was written; raise maxmemory"
+            ) from error
+        if text.startswith(_PASSING):
+            raise unavailable(_WHAT, text) from error
+        raise A2MError(Code.INTERNAL, f"{_WHAT} refused a command: {text}") from error
+    except (RedisError, OSError) as error:
+        raise unavailable(_WHAT, str(error) or type(error).__name__) from error

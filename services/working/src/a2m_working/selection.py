@@ -1,0 +1,148 @@
+"""Candidates of a filter: ids and pinned sessions directly, everything else by a scan in bounded steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from a2m_protocol.where import Scalar, Where
+from a2m_retrieval.text import holds
+from a2m_server.store import Filter
+from a2m_working.buckets import BucketPage, Buckets, Request
+from a2m_working.layout import bucket_tag, encode
+from a2m_working.rows import Row
+
+REPLAY = 512
+SCAN_BUCKETS = 16
+SCAN_RECORDS = 64
+
+
+@dataclass(slots=True)
+class Selection:
+    """A walk over the rows that match `selected`, in batches; each bucket in order, buckets in none.
+
+    `enough` stops a bucket once it gave so many, `after` begins each beyond a position, `whole` reads
+    vectors and features. After the walk, `elsewhere` says whether a pinned session has records in other
+    tiers.
+    """
+
+    buckets: Buckets
+    selected: Filter
+    newest: bool = True
+    whole: bool = False
+    enough: int | None = None
+    after: tuple[int, str] | None = None
+    elsewhere: bool = False
+    _given: Counter[str] = field(default_factory=Counter[str])
+
+    async def batches(self) -> AsyncIterator[list[Row]]:
+        self._given.clear()
+        if self.selected.words == ():
+            return
+        ids = self._ids()
+        pins = self._pins(0 if ids is not None else self._first_page())
+        if ids is not None:
+            yield await self._by_id(ids)
+        if pins is not None:
+            async for batch in self._walk(pins):
+                yield batch
+        elif ids is None:
+            async for batch in self._scan():
+                yield batch
+
+    async def _by_id(self, ids: Sequence[str]) -> list[Row]:
+        rows = await self.buckets.read(ids, whole=self.whole) if ids else []
+        return [
+            row for row in rows if (self.after is None or (row.seq, row.id) > self.after) and self.admits(row)
+        ]
+
+    async def _scan(self) -> AsyncIterator[list[Row]]:
+        size = min(SCAN_RECORDS, self.enough or SCAN_RECORDS)
+        owners = self._owners()
+        for owner in [None] if owners is None else [encode(owner) for owner in owners]:
+            async for tags in self.buckets.tags(owner, SCAN_BUCKETS):
+                async for batch in self._walk([Request(size, tag=tag, after=self.after) for tag in tags]):
+                    yield batch
+
+    async def _walk(self, requests: list[Request]) -> AsyncIterator[list[Row]]:
+        while requests:
+            pages = await self.buckets.pages(requests, newest=self.newest, whole=self.whole)
+            batch: list[Row] = []
+            following: list[Request] = []
+            size = max(request.count for request in requests)
+            for page in pages:
+                self.elsewhere = self.elsewhere or page.elsewhere
+                matching = self._matching(page)
+                batch += matching
+                if page.more and not self._satisfied(page.tag):
+                    following.append(Request(size, tag=page.tag, after=page.last or self.after))
+            requests = following
+            if batch:
+                yield batch
+
+    def _matching(self, page: BucketPage) -> list[Row]:
+        found = [row for row in page.rows if self.admits(row)]
+        if self.enough is not None:
+            found = found[: self.enough - self._given[page.tag]]
+        self._given[page.tag] += len(found)
+        return found
+
+    def _satisfied(self, tag: str) -> bool:
+        return self.enough is not None and self._given[tag] >= self.enough
+
+    def admits(self, row: Row) -> bool:
+        selected, fields = self.selected, row.fields
+        key = fields.get("key")
+        return (
+            selected.scope.sees(fields.get("owner"))
+            and (selected.ids is None or row.id in selected.ids)
+            and (selected.key_prefix is None or beneath(key, selected.key_prefix))
+            and selected.where.matches(fields)
+            and (selected.words is None or holds(row.content, selected.words))
+        )
+
+    def _ids(self) -> list[str] | None:
+        if self.selected.ids is not None:
+            return list(dict.fromkeys(self.selected.ids))
+        named = self.selected.where.only("id")
+        return None if named is None else list(dict.fromkeys(n for n in named if isinstance(n, str)))
+
+    def _owners(self) -> list[str | None] | None:
+        """The owners whose records may match, or None when it may be anybody's."""
+        readable = self.selected.scope.readable
+        named = self.selected.where.only("owner")
+        if named is None:
+            return None if readable is None else list(readable)
+        return [owner for owner in _names(named) if self.selected.scope.sees(owner)]
+
+    def _pins(self, count: int) -> list[Request] | None:
+        """A request for each bucket that the filter pins, or None when it pins none."""
+        named = self.selected.where.only("session")
+        if named is None:
+            return None
+        owners = self._owners()
+        sessions = _names(named)
+        if owners is None:
+            return [Request(count, session=encode(session), after=self.after) for session in sessions]
+        return [
+            Request(count, tag=bucket_tag(owner, session), after=self.after)
+            for session in sessions
+            for owner in owners
+        ]
+
+    def _first_page(self) -> int:
+        """How many records to ask a pinned bucket for: exactly what is wanted if nothing else filters."""
+        selected = self.selected
+        bare = selected.where.without("session").without("owner") == Where()
+        exact = bare and selected.key_prefix is None and selected.words is None
+        return min(REPLAY, self.enough) if exact and self.enough is not None else REPLAY
+
+
+def beneath(key: str | None, prefix: str) -> bool:
+    """Whether a key is `prefix` or lies beneath it."""
+    return key is not None and (key == prefix or key.startswith(prefix + "/"))
+
+
+def _names(values: Sequence[Scalar]) -> list[str | None]:
+    return list(dict.fromkeys(v for v in values if v is None or isinstance(v, str)))

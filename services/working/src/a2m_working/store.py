@@ -1,0 +1,192 @@
+"""The working tier: live transcripts on Redis or Valkey."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from a2m_protocol.errors import embedding_mismatch
+from a2m_protocol.types import Capability, Draft, Record
+from a2m_server.store import (
+    EVERYONE,
+    Buried,
+    Deleted,
+    Entry,
+    Filter,
+    Forgotten,
+    Found,
+    Named,
+    Page,
+    Reason,
+    Scope,
+    Search,
+    SessionInfo,
+    StoreInfo,
+    Tombstone,
+    Written,
+)
+from a2m_working.buckets import Buckets
+from a2m_working.database import Database
+from a2m_working.rows import Row
+from a2m_working.search import ranked
+from a2m_working.selection import Selection
+from a2m_working.settings import WorkingSettings
+from a2m_working.single import SingleServer
+
+KIND = "working"
+CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
+EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch"})
+DAY_MS = 86_400_000
+FORGET_ROUNDS = 20
+
+
+class WorkingStore:
+    """A `TierStore` whose appends and replays are one round trip each on one server."""
+
+    def __init__(self, settings: WorkingSettings) -> None:
+        self._settings = settings
+        self._database = Database(settings)
+        self._opened: Buckets | None = None
+
+    async def open(self) -> None:
+        await self._database.open()
+        settings = self._settings
+        grave_ms = int(settings.tombstone_days * DAY_MS)
+        self._opened = SingleServer(self._database, settings.prefix, grave_ms, settings.dimensions)
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def ready(self) -> None:
+        await self._database.ping()
+
+    async def info(self) -> StoreInfo:
+        return StoreInfo(
+            name=self._settings.name,
+            kind=KIND,
+            capabilities=CAPABILITIES,
+            extensions=EXTENSIONS,
+            dimensions=await self._buckets.width(),
+            metric=self._settings.metric,
+            metrics=("cosine", "dot", "l2"),
+        )
+
+    async def counts(self, scope: Scope) -> dict[str, int]:
+        owners = None if scope.readable is None else list(scope.readable)
+        return {self._settings.name: await self._buckets.total(owners)}
+
+    async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
+        return await self._buckets.put(drafts, scope, transfer=False) if drafts else []
+
+    async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
+        return await self._buckets.put(drafts, EVERYONE, transfer=True) if drafts else []
+
+    async def search(self, search: Search) -> Found:
+        if search.embedding is not None:
+            width = await self._buckets.width()
+            if width is not None and width != len(search.embedding):
+                raise embedding_mismatch(width, len(search.embedding))
+        found = await ranked(self._buckets, self._settings.metric, search)
+        return Found([row.record(score) for score, row in found])
+
+    async def timeline(self, page: Page) -> Found:
+        selection = Selection(self._buckets, page.filter, whole=page.vectors, enough=page.limit)
+        found = await _ordered(selection, page.limit)
+        return Found([row.record() for row in found], elsewhere=selection.elsewhere)
+
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+        first = [owner for owner in dict.fromkeys((scope.owner, None)) if scope.sees(owner)]
+        rest = sorted(owner for owner in scope.readable or () if owner is not None and owner != scope.owner)
+        others = scope.readable is None
+        rows = await self._buckets.fetch(key, [*first, *rest], others=others, whole=vectors)
+        rows.sort(key=lambda row: (row.seq, row.id))
+        return rows[0].record() if rows else None
+
+    async def forget(self, selected: Filter) -> Forgotten:
+        gone: dict[str, int] = {}
+        selection = Selection(self._buckets, selected, newest=False)
+        async for batch in selection.batches():
+            rows = batch
+            # What changed since it was read is judged again; a record cannot be made to stay by touching it.
+            for _ in range(FORGET_ROUNDS):
+                if not rows:
+                    break
+                named = [Named(row.id, row.etag) for row in rows]
+                outcomes = await self._buckets.remove(named, "forgotten", None, whole=False)
+                gone |= {row.id: row.seq for row in rows if outcomes[row.id] == "deleted"}
+                changed = [row.id for row in rows if outcomes[row.id] == "changed"]
+                again = await self._buckets.read(changed, whole=False) if changed else []
+                rows = [row for row in again if selection.admits(row)]
+        return Forgotten(sorted(gone, key=lambda record_id: (gone[record_id], record_id)))
+
+    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+        owners = None if scope.readable is None else list(scope.readable)
+        found = await self._buckets.sessions(owners)
+        return sorted(found, key=lambda info: (info.session, info.owner or ""))
+
+    async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
+        once = Counter(set(ids))
+        return await self._buckets.count(once, scope, amount=amount) if once else 0
+
+    async def touch(self, ids: Sequence[str], at: str) -> None:
+        if ids:
+            await self._buckets.count(Counter(ids), EVERYONE, at=at)
+
+    async def delete_if(
+        self, named: Sequence[Named], reason: Reason, target: str | None
+    ) -> dict[str, Deleted]:
+        return await self._buckets.remove(named, reason, target, whole=True) if named else {}
+
+    async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
+        return await self._buckets.tombstones(list(dict.fromkeys(ids))) if ids else []
+
+    async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
+        return await self._buckets.bury(tombstones) if tombstones else {}
+
+    async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
+        selection = Selection(self._buckets, selected, newest=False, enough=limit, after=after)
+        return [_entry(row) for row in await _ordered(selection, limit)]
+
+    async def read(self, ids: Sequence[str]) -> list[Record]:
+        rows = await self._buckets.read(list(dict.fromkeys(ids)), whole=True) if ids else []
+        return [row.record() for row in rows]
+
+    @property
+    def _buckets(self) -> Buckets:
+        if self._opened is None:
+            raise RuntimeError("the store is used before open()")
+        return self._opened
+
+
+async def _ordered(selection: Selection, limit: int | None) -> list[Row]:
+    """The newest (or oldest) `limit` rows of a selection, ascending; never many more are held."""
+    rows: dict[str, Row] = {}
+    async for batch in selection.batches():
+        rows |= {row.id: row for row in batch}
+        if limit is not None and len(rows) > 2 * limit + 256:
+            rows = {row.id: row for row in _outermost(rows, limit, newest=selection.newest)}
+    return _outermost(rows, limit, newest=selection.newest)
+
+
+def _outermost(rows: dict[str, Row], limit: int | None, *, newest: bool) -> list[Row]:
+    ordered = sorted(rows.values(), key=lambda row: (row.seq, row.id))
+    if limit is None:
+        return ordered
+    return ordered[max(0, len(ordered) - limit) :] if newest else ordered[:limit]
+
+
+def _entry(row: Row) -> Entry:
+    fields = row.fields
+    return Entry(
+        id=row.id,
+        seq=row.seq,
+        etag=row.etag,
+        owner=fields.get("owner"),
+        session=fields.get("session"),
+        group=fields.get("group"),
+        key=fields.get("key"),
+        moves=fields["moves"],
+        access_count=fields["access_count"],
+        accessed_at=fields.get("accessed_at"),
+        salience=fields["salience"],
+    )

@@ -1,0 +1,22 @@
+"""A store on a real server, apart from those of other tests by its prefix."""
+
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+
+from a2m_working.settings import WorkingSettings
+from a2m_working.store import WorkingStore
+
+
+@pytest.fixture
+def settings(valkey_url: str) -> WorkingSettings:
+    return WorkingSettings(url=valkey_url, prefix=f"t-{uuid4().hex[:8]}:")
+
+
+@pytest.fixture
+async def store(settings: WorkingSettings) -> AsyncIterator[WorkingStore]:
+    opened = WorkingStore(settings)
+    await opened.open()
+    yield opened
+    await opened.close()
