@@ -16,10 +16,11 @@ from a2m_server.settings import ServerSettings
 
 URL = "http://127.0.0.1:8780/"
 
-Serve = Callable[[Any], Awaitable[Any]]
-Mutation = Callable[[Any, Serve], Awaitable[Any]]
+Mutation = Callable[["Call"], Awaitable[Any]]
 HttpServe = Callable[[httpx.Request], Awaitable[httpx.Response]]
 HttpMutation = Callable[[httpx.Request, HttpServe], Awaitable[httpx.Response]]
+
+_LONGEST_OF_A_MUTANT = 16 * 1024 * 1024
 
 # In process nothing takes long: what hangs is meant to.
 QUICK = Options(slow=False, timeout=8)
@@ -36,6 +37,49 @@ class Mutated(httpx.AsyncBaseTransport):
         return await self._mutation(request, self._healthy.handle_async_request)
 
 
+class Call:
+    """One JSON-RPC request on its way to the healthy server, as a mutation sees it."""
+
+    def __init__(self, message: Any, serve: Callable[[Any], Awaitable[Any]]) -> None:
+        self.message = message
+        self.params: dict[str, Any] = message["params"]
+        self._serve = serve
+
+    def of(self, *methods: str) -> bool:
+        """Whether it calls one of these methods."""
+        return self.message["method"] in [f"memory/{method}" for method in methods]
+
+    @property
+    def written(self) -> list[dict[str, Any]]:
+        """The records that a remember carries, as far as they are records."""
+        records = self.params.get("records") if self.of("remember") else None
+        return [record for record in records if isinstance(record, dict)] if isinstance(records, list) else []
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The filter of a read or a forget, empty without one; a change of it changes the request."""
+        where = self.params.get("where") if self.of("recall", "timeline", "forget") else None
+        return where if isinstance(where, dict) else {}
+
+    async def serve(self, **params: Any) -> Any:
+        """What the healthy server answers, with some parameters changed."""
+        return await self._serve({**self.message, "params": {**self.params, **params}})
+
+    async def ask(self, method: str, **params: Any) -> Any:
+        """The result of another call."""
+        answer = await self._serve({"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params})
+        return answer.get("result", {})
+
+    def answer(self, **result: Any) -> Any:
+        """A response made up."""
+        return {"jsonrpc": "2.0", "id": self.message["id"], "result": result}
+
+    def refuse(self, code: int) -> Any:
+        """A refusal made up."""
+        error = {"code": code, "message": "refused by a broken server"}
+        return {"jsonrpc": "2.0", "id": self.message["id"], "error": error}
+
+
 def of_messages(mutation: Mutation) -> HttpMutation:
     """A mutation of JSON-RPC requests as one of HTTP; whatever else comes by passes untouched."""
 
@@ -49,13 +93,13 @@ def of_messages(mutation: Mutation) -> HttpMutation:
             again = httpx.Request(request.method, request.url, headers=headers, content=json.dumps(changed))
             return json.loads(await (await serve(again)).aread())
 
-        return httpx.Response(200, json=await mutation(message, serve_message))
+        return httpx.Response(200, json=await mutation(Call(message, serve_message)))
 
     return mutate
 
 
 def _request_in(request: httpx.Request, body: bytes) -> Any:
-    if {"origin", "a2m-protocol-version"} & set(request.headers):
+    if len(body) > _LONGEST_OF_A_MUTANT or {"origin", "a2m-protocol-version"} & set(request.headers):
         return None
     try:
         message = json.loads(body)

@@ -6,11 +6,16 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from a2m_protocol.client import Client, LocalTransport
 from a2m_router.config import TierConfig
 from a2m_router.federation import Federation
+from a2m_router.remote import RemoteTier
 from a2m_router.tiers import Member
+from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
+from a2m_server.identity import LOCAL, Peer
 from a2m_server.memory import MemoryTier
+from a2m_server.store import TierStore
 
 CAPACITY = 4
 CHAIN = (
@@ -40,12 +45,21 @@ def events() -> EventLog:
     return EventLog()
 
 
-@pytest.fixture
-async def federation(stores: dict[str, MemoryTier], events: EventLog) -> AsyncGenerator[Federation]:
+def _over_the_wire(store: MemoryTier) -> TierStore:
+    peer = Peer(LOCAL)
+    dispatcher = Dispatcher(store)
+    return RemoteTier(Client(LocalTransport(lambda message: dispatcher.handle(message, peer))))
+
+
+@pytest.fixture(params=["direct", "wire"])
+async def federation(
+    request: pytest.FixtureRequest, stores: dict[str, MemoryTier], events: EventLog
+) -> AsyncGenerator[Federation]:
     """The default chain in memory, with four records a session in working; sweeps only when asked."""
+    place = _over_the_wire if request.param == "wire" else lambda store: store
     made = Federation(
         "a2m",
-        [Member(config, stores[config.name]) for config in CHAIN],
+        [Member(config, place(stores[config.name])) for config in CHAIN],
         events,
         patience=2.0,
         interval=3_600,

@@ -1,4 +1,4 @@
-"""What a federation of embedded engines consists of: pure, from a folder, a base port and the tiers wanted."""
+"""What a federation of embedded engines consists of: pure, from a folder, a port and the tiers wanted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Blueprint:
 
     def __post_init__(self) -> None:
         if not 1 <= self.port_base <= _LAST_PORT - max(_OFFSETS.values()):
-            raise BlueprintError(f"--port-base {self.port_base}: expected a number that leaves room for 7 ports")
+            raise BlueprintError(f"--port-base {self.port_base}: choose one that leaves room for 7 ports")
 
     @property
     def services(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +44,8 @@ class Server:
 
     def run(self, work: Callable[[Client], Awaitable[T]]) -> T:
         """The result of what `work` does with a client; raises `CliError` that explains what went wrong."""
+        import asyncio
+
         from a2m_protocol.errors import A2MError
 
         async def connected() -> T:
@@ -67,8 +68,8 @@ def explain(error: Exception, url: str) -> CliError:
 
     if isinstance(error, TransportError) and not error.maybe_received and error.retryable:
         return CliError(
-            f"no server answers at {url}\n({error.message})\nStart one with `a2m up`, or name another with --url "
-            "or A2M_URL.",
+            f"no server answers at {url}\n({error.message})\n"
+            "Start one with `a2m up`, or name another with --url or A2M_URL.",
             UNREACHABLE,
         )
     if isinstance(error, TransportError):

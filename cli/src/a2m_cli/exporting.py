@@ -11,7 +11,7 @@ from a2m_cli.connection import CliError
 from a2m_cli.formats import header
 from a2m_protocol import jsonrpc
 from a2m_protocol.client import Client
-from a2m_protocol.errors import JsonObject
+from a2m_protocol.errors import Json, JsonObject
 
 _PAGE = 1_000
 _READ = 100
@@ -26,17 +26,17 @@ async def lines(client: Client, *, where: JsonObject | None = None) -> AsyncGene
     when the server cannot be exported.
     """
     described = await client.describe()
-    if not _NEEDED <= set(cast("list[str]", described.get("extensions") or [])):
+    if not set(cast("list[str]", described.get("extensions") or [])) >= _NEEDED:
         raise CliError("this server cannot be exported: it does not have the extension `list`")
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     yield jsonrpc.encode(header(described.get("name"), now)) + b"\n"
-    after: list[object] | None = None
+    after: list[Json] | None = None
     while True:
         params: JsonObject = {"limit": _PAGE}
         if where:
             params["where"] = where
         if after is not None:
-            params["after"] = cast("list[None]", after)
+            params["after"] = after
         page = await client.call("memory/list", params)
         entries = cast("list[JsonObject]", page.get("entries") or [])
         # A record that is being moved may be listed for both of its tiers.

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -70,6 +70,9 @@ class Survey:
     sessions: int
     tiers: frozenset[str]
     owned: bool
+
+    def without_tiers(self) -> Survey:
+        return replace(self, tiers=frozenset())
 
 
 Listener = Callable[[Report, str], None]
@@ -174,11 +177,12 @@ class Importer:
         except A2MError as error:
             if error.retryable or not _is_about_records(error):
                 raise
-            if len(batch.items) > 1:
+            first, *others = batch.items
+            if others:
                 for half in halves(batch):
                     await self._write(half)
                 return
-            self.report.refused.append(Refusal(batch.items[0], error.message))
+            self.report.refused.append(Refusal(first, error.message))
         else:
             self._count(batch, answer)
         self._tell()

@@ -15,9 +15,11 @@ from a2m_protocol.errors import Json, JsonObject
 
 _PLAIN_WIDTH = 160
 _INDENT = "    "
-# What a record holds must not move the cursor or change the colours of the terminal it is shown on.
-_SAFE = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
-_SAFE |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+# What a record holds must not move the cursor or change the colours of the terminal.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)
+}
+_SAFE = _CONTROLS | {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -18,7 +18,19 @@ _HOUR_MS = 3_600_000
 _SECOND_MS = 1_000
 
 RECORD_FIELDS = frozenset(
-    {"id", "content", "created_at", "role", "session", "group", "key", "owner", "uri", "media_type", "salience"}
+    {
+        "id",
+        "content",
+        "created_at",
+        "role",
+        "session",
+        "group",
+        "key",
+        "owner",
+        "uri",
+        "media_type",
+        "salience",
+    }
 )
 _TIMES = ("created_at", "timestamp")
 _NAMES = ("conversation", "conversation_id", "session", "id")
@@ -177,7 +189,9 @@ def _zoned(name: str, value: str) -> int:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise LineError(f"{name}: {value[:40]!r} is not a timestamp with a zone, such as 2026-07-28T10:15:30Z")
+        raise LineError(
+            f"{name}: {value[:40]!r} is not a timestamp with a zone, such as 2026-07-28T10:15:30Z"
+        )
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 

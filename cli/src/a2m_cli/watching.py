@@ -20,7 +20,7 @@ def follow(
         events = client.watch(cursor=cursor, kinds=kinds, owner=UNSET if owner is None else owner)
         async for event in events:
             if as_json:
-                print(jsonrpc.encode(event).decode(), flush=True)  # noqa: T201 the result
+                print(jsonrpc.encode(event).decode(), flush=True)
             else:
                 rendering.show_events(out, [event])
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from a2m_protocol import jsonrpc
 from a2m_protocol.errors import A2MError, Code, JsonObject, unavailable
 from a2m_server.http import serve_handler
@@ -67,8 +68,8 @@ class Echo:
                     self.cancelled += 1
                     raise
             case "memory/print":
-                print("a stray print")  # noqa: T201
-                os.system("echo a stray child")
+                print("a stray print")
+                os.system("echo a stray child")  # noqa: ASYNC221 a server of one client
             case "memory/push":
                 for number in range(params["count"]):
                     peer.notify(jsonrpc.notification("memory/event", {"number": number}))

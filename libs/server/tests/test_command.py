@@ -12,8 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from a2m_server.settings import ServerSettings, is_loopback
 from pydantic import ValidationError
+
+from a2m_server.settings import ServerSettings, is_loopback
 
 
 def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
@@ -126,7 +127,14 @@ def test_the_secrets_of_settings_are_not_in_their_errors() -> None:
 
 @pytest.mark.parametrize(
     ("host", "expected"),
-    [("127.0.0.1", True), ("127.3.2.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.3.2.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+    ],
 )
 def test_loopback_is_told_from_the_network(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

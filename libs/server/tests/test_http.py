@@ -94,7 +94,13 @@ def test_get_on_the_endpoint_is_405_and_says_what_is_allowed(served: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "application/json; charset=latin-1"]
+    "kind",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/jsonp",
+        "application/json; charset=latin-1",
+    ],
 )
 def test_another_content_type_is_415(served: Any, kind: str) -> None:
     assert served.post(CALL, Content_Type=kind).status_code == 415
@@ -130,7 +136,12 @@ def test_the_protocol_version_that_we_speak_passes(served: Any, version: str) ->
 @pytest.mark.parametrize("path", ["/", "/.well-known/a2m-server.json", "/metrics", "/readyz"])
 def test_an_origin_is_403_by_default(served: Any, path: str) -> None:
     for origin in ("https://evil.example", "null", served.url, ""):
-        assert served.client.request("POST" if path == "/" else "GET", path, headers={"Origin": origin}).status_code == 403
+        assert (
+            served.client.request(
+                "POST" if path == "/" else "GET", path, headers={"Origin": origin}
+            ).status_code
+            == 403
+        )
 
 
 def test_a_configured_origin_passes_and_may_ask_first(serve: Any) -> None:
@@ -157,7 +168,9 @@ def test_a_host_that_is_not_ours_is_421(served: Any, host: str) -> None:
     assert served.client.get("/healthz", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "127.9.9.9", "[::1]:8781", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "127.9.9.9", "[::1]:8781", "[::1]"]
+)
 def test_a_loopback_host_passes(served: Any, host: str) -> None:
     assert served.post(CALL, Host=host).status_code == 200
 
@@ -269,7 +282,9 @@ def test_the_service_token_makes_a_caller_trusted(serve: Any, token_file: Path) 
         assert (result["trusted"], result["roles"]) == (False, [])
 
 
-@pytest.mark.parametrize("shown", ["Bearer wrong", "Bearer", "Bearer ", "first-token", "Basic Zmlyc3QtdG9rZW4="])
+@pytest.mark.parametrize(
+    "shown", ["Bearer wrong", "Bearer", "Bearer ", "first-token", "Basic Zmlyc3QtdG9rZW4="]
+)
 def test_a_bad_credential_is_401_before_the_body_is_read(serve: Any, token_file: Path, shown: str) -> None:
     with serve(token_file=token_file) as served:
         answer = served.raw(head(1_000, Authorization=shown))

@@ -90,7 +90,7 @@ class Federation:
             extensions=EXTENSIONS,
             tiers=tuple(member.config.info() for member in self._tiers.members),
             read_only=self._tiers.read_only,
-            dimensions=next((info.dimensions for info in known if info.dimensions), None),
+            dimensions=self._tiers.width,
             metric=first.metric if first else "cosine",
             metrics=tuple(sorted(metrics)),
         )
@@ -100,7 +100,7 @@ class Federation:
         return {tier: sum(counts.values()) for tier, counts in answers.items()}
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
-        self._tiers.check_width(drafts)
+        first_vectors = self._tiers.check_width(drafts)
         entry = self._tiers.entry
         if all(draft.key is None and draft.tier in (None, entry.name) for draft in drafts):
             written = [_settled(w, entry.name) for w in await entry.store.write(drafts, scope)]
@@ -109,11 +109,13 @@ class Federation:
             written = await self._place_given(drafts, written, scope)
             self._mark_elsewhere(drafts, written)
         self._keeper.wrote(drafts, written)
+        if first_vectors:
+            await self._learn_width()
         return written
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         """Take records in as they were: an import or a restore."""
-        self._tiers.check_width(drafts)
+        first_vectors = self._tiers.check_width(drafts)
         entry = self._tiers.entry
         if all(draft.key is None and draft.tier in (None, entry.name) for draft in drafts):
             written = [replace(w, tier=w.tier or entry.name) for w in await entry.store.transfer(drafts)]
@@ -121,6 +123,8 @@ class Federation:
             written = await self._placer.transfer(drafts)
             self._mark_elsewhere(drafts, written)
         self._keeper.wrote(drafts, written)
+        if first_vectors:
+            await self._learn_width()
         return written
 
     async def search(self, search: Search) -> Found:
@@ -217,6 +221,9 @@ class Federation:
             answers = await ask_all(self._tiers.movable(), lambda member: member.store.read(ids))
         found = merge.distinct(answers)
         return [found[i] for i in dict.fromkeys(ids) if i in found]
+
+    async def _learn_width(self) -> None:
+        await ask(self._tiers.members, lambda member: member.learn())
 
     async def _place_given(
         self, drafts: Sequence[Draft], written: list[Written], scope: Scope

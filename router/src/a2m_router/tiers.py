@@ -85,12 +85,20 @@ class Tiers:
         rest = Where(tuple(c for c in where.conditions if c not in conditions))
         return [member for member in members if placed.matches({"tier": member.name})], rest
 
-    def check_width(self, drafts: Iterable[Draft]) -> None:
-        """Raise -32008 for a vector that some tier could not take over later."""
-        widths = {m.info.dimensions for m in self.members if m.info is not None and m.info.dimensions}
-        for draft in drafts:
-            if draft.embedding is not None and widths and len(draft.embedding) not in widths:
-                raise embedding_mismatch(min(widths), len(draft.embedding))
+    @property
+    def width(self) -> int | None:
+        """The width of the federation's vectors, once a tier has fixed one."""
+        known = [member.info for member in self.members if member.info is not None]
+        return next((info.dimensions for info in known if info.dimensions), None)
+
+    def check_width(self, drafts: Iterable[Draft]) -> bool:
+        """Whether a batch holds the first vectors; raises -32008 for one that a tier could not take later."""
+        expected = self.width
+        given = {len(draft.embedding) for draft in drafts if draft.embedding is not None}
+        for width in given:
+            if expected is not None and width != expected:
+                raise embedding_mismatch(expected, width)
+        return bool(given) and expected is None
 
     async def learn(self) -> list[Degraded]:
         """Ask those that have not answered yet what they are; the ones that still do not."""

@@ -9,9 +9,10 @@ from a2m_working.settings import WorkingSettings
 from a2m_working.store import WorkingStore
 
 
-@pytest.fixture
-def settings(valkey_url: str) -> WorkingSettings:
-    return WorkingSettings(url=valkey_url, prefix=f"t-{uuid4().hex[:8]}:")
+@pytest.fixture(params=["single", "cluster"])
+def settings(valkey_url: str, request: pytest.FixtureRequest) -> WorkingSettings:
+    """Both layouts; that of a Cluster works on one server too."""
+    return WorkingSettings(url=valkey_url, prefix=f"t-{uuid4().hex[:8]}:", layout=request.param)
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from a2m_cli import options
 from a2m_cli.options import DEFAULT_URL, AsJson, KeyPrefix, Owner, Session, Tier, TokenFile, Url, Where
+
+if TYPE_CHECKING:
+    from a2m_protocol.errors import JsonObject
 
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="How many at most; 0 is no limit.")]
 Embeddings = Annotated[bool, typer.Option("--embeddings", help="Vectors too (with --json).")]
@@ -15,13 +18,17 @@ Prompt = Annotated[bool, typer.Option("--prompt", help="As text for a model's pr
 
 
 def recall(
-    query: Annotated[str | None, typer.Argument(help="What to look for; without it, the most recent.")] = None,
+    query: Annotated[
+        str | None, typer.Argument(help="What to look for; without it, the most recent.")
+    ] = None,
     limit: Limit = None,
     tier: Tier = None,
     session: Session = None,
     where: Where = None,
     key_prefix: KeyPrefix = None,
-    min_score: Annotated[float | None, typer.Option("--min-score", help="Leave out what scores lower.")] = None,
+    min_score: Annotated[
+        float | None, typer.Option("--min-score", help="Leave out what scores lower.")
+    ] = None,
     owner: Owner = None,
     embeddings: Embeddings = False,
     prompt: Prompt = False,
@@ -163,7 +170,7 @@ def describe(
         rendering.show_tiers(out, tiers)
 
 
-def _show(result: dict, *, as_json: bool, prompt: bool) -> None:
+def _show(result: JsonObject, *, as_json: bool, prompt: bool) -> None:
     from a2m_cli import rendering
 
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,12 +22,17 @@ from a2m_cli.options import (
     Where,
 )
 
+if TYPE_CHECKING:
+    from a2m_protocol.errors import JsonObject
+
 
 def remember(
     text: Annotated[str | None, typer.Argument(help="What to remember; without it, standard input.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="The conversation it is part of.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="The address of a fact; rewrites it.")] = None,
-    role: Annotated[str | None, typer.Option("--role", help="user, assistant, tool, system, memory...")] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", help="user, assistant, tool, system, memory...")
+    ] = None,
     tier: Annotated[str | None, typer.Option("--tier", help="Where to put it; default: working.")] = None,
     record_id: Annotated[str | None, typer.Option("--id", help="An id of your own: safe to repeat.")] = None,
     group: Annotated[str | None, typer.Option("--group", help="What it is to be kept together with.")] = None,
@@ -35,7 +40,9 @@ def remember(
         list[str] | None,
         typer.Option("--metadata", "-m", help="key=value or a JSON object; repeatable.", metavar="K=V|JSON"),
     ] = None,
-    salience: Annotated[float | None, typer.Option("--salience", help="How much it is worth keeping.")] = None,
+    salience: Annotated[
+        float | None, typer.Option("--salience", help="How much it is worth keeping.")
+    ] = None,
     uri: Annotated[str | None, typer.Option("--uri", help="What it refers to.")] = None,
     owner: Owner = None,
     url: Url = DEFAULT_URL,
@@ -84,7 +91,9 @@ def forget(
         ids=ids, query=query, tier=tier, where=options.where_of(where, session), key_prefix=key_prefix
     )
     if not selected:
-        raise CliError("nothing selected: give ids, --query, --tier, --session, --where or --key-prefix", status=2)
+        raise CliError(
+            "nothing selected: give ids, --query, --tier, --session, --where or --key-prefix", status=2
+        )
     if not yes and not ids and sys.stdin.isatty():
         typer.confirm(f"Forget everything with {', '.join(selected)} as given?", abort=True)
     result = options.server(url, token_file).call("forget", {**selected, **options.params(owner=owner)})
@@ -108,7 +117,9 @@ def promote(
 
 def reinforce(
     ids: Ids,
-    amount: Annotated[float | None, typer.Option("--amount", help="Added to the salience; default 1.")] = None,
+    amount: Annotated[
+        float | None, typer.Option("--amount", help="Added to the salience; default 1.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -195,7 +206,7 @@ def _content(text: str | None, uri: str | None) -> str | None:
     return content
 
 
-def _figures(result: dict, as_json: bool) -> None:
+def _figures(result: JsonObject, as_json: bool) -> None:
     from a2m_cli import rendering
 
     if as_json:

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from a2m_protocol.errors import A2MError
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from a2m_protocol.errors import A2MError
 from a2m_server import http, stdio
 from a2m_server.dispatch import Dispatcher
 from a2m_server.exchange import Handler

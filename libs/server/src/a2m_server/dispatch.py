@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import cast
 
@@ -15,6 +16,9 @@ from a2m_server.identity import Peer
 from a2m_server.methods import EXTENSIONS, METHODS, Answer, Method
 from a2m_server.params import Limits, Params
 from a2m_server.store import MemoryStore, StoreInfo
+
+FRESH = 5.0
+"""Seconds for which what a store says of itself is believed, so that a call need not ask it first."""
 
 READ_ONLY = "this server is read only: write to the system that it reads from"
 
@@ -31,6 +35,8 @@ class Dispatcher:
         self._store = store
         self._accesses = Accesses(store)
         self._server = Server(store, limits or Limits(), events or EventLog(), self._accesses)
+        self._info: StoreInfo | None = None
+        self._asked_at = 0.0
 
     async def open(self) -> None:
         await self._store.open()
@@ -72,7 +78,7 @@ class Dispatcher:
             raise A2MError(
                 Code.METHOD_NOT_FOUND, f"no method {name[:80]!r}: memory/describe lists those here"
             )
-        info = await self._store.info()
+        info = await self._about(fresh=name == "memory/describe")
         capabilities = declared(info, peer)
         if method is not None:
             _check_allowed(name, method, info)
@@ -83,6 +89,13 @@ class Dispatcher:
             check_tiers(read, method.tiers, info)
         call = Call(self._server, info, peer, read, capabilities, scope_of(read, peer, capabilities))
         return await _answer_of(call, method, extension)(call)
+
+    async def _about(self, *, fresh: bool) -> StoreInfo:
+        now = time.monotonic()
+        if fresh or self._info is None or now - self._asked_at > FRESH:
+            self._info = await self._store.info()
+            self._asked_at = now
+        return self._info
 
 
 def _answer_of(call: Call, method: Method | None, extension: tuple[str, Answer] | None) -> Answer:

@@ -224,17 +224,18 @@ class EventLog:
 
     def _issue(self, position: int) -> str:
         self._given = max(self._given, position)
+        return self._cursor(position)
+
+    def _cursor(self, position: int) -> str:
         return f"{self._epoch}.{position:x}"
 
     def _position(self, cursor: str) -> int | None:
-        epoch, _, digits = cursor.partition(".")
-        if epoch != self._epoch:
-            return None
+        """The position that a cursor of this log stands for."""
         try:
-            position = int(digits, 16)
+            position = int(cursor.partition(".")[2], 16)
         except ValueError:
             return None
-        return position if 0 <= position <= self._head else None
+        return position if position <= self._head and cursor == self._cursor(position) else None
 
 
 def _sum(old: Event, new: Event) -> Event:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 from a2m_protocol.client import Client
 from a2m_protocol.transports import LocalTransport
-
 from a2m_server.dispatch import Dispatcher
 from a2m_server.exchange import Handler
 from a2m_server.identity import LOCAL, Caller, Peer
@@ -16,7 +15,10 @@ from a2m_server.store import MemoryStore
 
 @asynccontextmanager
 async def connect(
-    store: MemoryStore, *, caller: Caller = LOCAL, timeout: float = 30.0
+    store: MemoryStore,
+    *,
+    caller: Caller = LOCAL,
+    timeout: float = 30.0,  # noqa: ASYNC109 of the client's calls
 ) -> AsyncGenerator[Client]:
     """A client of `store`, which is opened before and closed after."""
     handler = Dispatcher(store)
@@ -30,11 +32,13 @@ async def connect(
 
 @asynccontextmanager
 async def attach(
-    handler: Handler, *, caller: Caller = LOCAL, timeout: float = 30.0
+    handler: Handler,
+    *,
+    caller: Caller = LOCAL,
+    timeout: float = 30.0,  # noqa: ASYNC109 of the client's calls
 ) -> AsyncGenerator[Client]:
     """A further client of a handler that is open: a connection of its own."""
     peer = Peer(caller, push=True)
-
     transport = LocalTransport(lambda message: handler.handle(message, peer))
 
     def deliver() -> None:

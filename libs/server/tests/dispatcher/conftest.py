@@ -173,7 +173,8 @@ class Stack:
                 continue
             drafts = [
                 Draft.model_validate(
-                    r.model_dump(exclude={"etag", "score", "salience"}) | {"moves": r.moves + 1, "salience": r.salience + salience}
+                    r.model_dump(exclude={"etag", "score", "salience"})
+                    | {"moves": r.moves + 1, "salience": r.salience + salience}
                 )
                 for r in found
             ]

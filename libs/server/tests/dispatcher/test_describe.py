@@ -83,7 +83,9 @@ async def test_the_protocol_spoken_is_accepted(memory: Any, protocol: object) ->
     assert (await memory.ok("describe", protocol=protocol))["protocol"] == "a2m/0.1"
 
 
-@pytest.mark.parametrize("protocol", ["a2m/0.2", "a2m/1.0", "a2m/1.1", "a2m/0", "0.1", "mcp/0.1", "", "a2m/0.1\n"])
+@pytest.mark.parametrize(
+    "protocol", ["a2m/0.2", "a2m/1.0", "a2m/1.1", "a2m/0", "0.1", "mcp/0.1", "", "a2m/0.1\n"]
+)
 async def test_another_protocol_is_not(memory: Any, protocol: str) -> None:
     assert await memory.code("describe", protocol=protocol) == -32007
 

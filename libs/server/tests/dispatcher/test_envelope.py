@@ -44,7 +44,9 @@ async def test_parameters_are_by_name(memory: Any, params: object) -> None:
     assert (await memory.send(message))["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize("method", ["memory/nothing", "memory", "", "remember", "tools/list", "memory/\ud800"])
+@pytest.mark.parametrize(
+    "method", ["memory/nothing", "memory", "", "remember", "tools/list", "memory/\ud800"]
+)
 async def test_a_method_that_is_not_known_is_not_found(memory: Any, method: str) -> None:
     response = await memory.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": []})
     assert response["error"]["code"] == -32601
@@ -90,7 +92,9 @@ async def test_unknown_parameters_are_ignored(memory: Any) -> None:
     assert (await memory.ok("recall", surprise=1, another="\ud800"))["records"][0]["content"] == "x"
 
 
-async def test_the_methods_of_a_read_only_server_that_write_are_refused_whatever_is_given(varied: Any) -> None:
+async def test_the_methods_of_a_read_only_server_that_write_are_refused_whatever_is_given(
+    varied: Any,
+) -> None:
     reader = varied(read_only=True)
     for params in ({}, {"records": 5}, {"tier": "x"}):
         assert await reader.code("remember", **params) == -32004

@@ -163,7 +163,9 @@ async def test_subscribers_are_pushed_what_they_may_see_from_then_on(connect: An
     await memory.remember({"content": "before"})
     assert await ann.ok("events/subscribe", owner="ann") == {"subscribed": True}
     assert await everyone.ok("events/subscribe", kinds=["forgotten"]) == {"subscribed": True}
-    await memory.remember({"id": "a", "content": "x", "owner": "ann"}, {"id": "b", "content": "y", "owner": "bob"})
+    await memory.remember(
+        {"id": "a", "content": "x", "owner": "ann"}, {"id": "b", "content": "y", "owner": "bob"}
+    )
     await memory.ok("forget", ids=["a", "b"])
     pushed = ann.pushed()
     assert {m["method"] for m in pushed} == {"memory/event"}
@@ -207,7 +209,8 @@ def test_a_subscription_ends_with_its_peer() -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [{"cursor": 5}, {"cursor": []}, {"limit": -1}, {"limit": "1"}, {"kinds": "written"}, {"kinds": ["odd"]}]
+    "params",
+    [{"cursor": 5}, {"cursor": []}, {"limit": -1}, {"limit": "1"}, {"kinds": "written"}, {"kinds": ["odd"]}],
 )
 async def test_a_poll_of_wrong_types_is_invalid(memory: Any, params: Any) -> None:
     assert await memory.code("events", **params) == -32602

@@ -92,7 +92,10 @@ async def test_a_transfer_is_checked(memory: Any, field: str, value: object) -> 
 async def test_a_router_is_told_what_became_of_each_record(connect: Any, memory: Any) -> None:
     records = [{"id": "a", "content": "x", "key": "k"}, {"id": "b", "content": "y", "key": "k"}]
     written = (await memory.ok("remember", records=records))["written"]
-    assert [(w["id"], w["outcome"], w["revision"]) for w in written] == [("a", "created", 0), ("a", "replaced", 1)]
+    assert [(w["id"], w["outcome"], w["revision"]) for w in written] == [
+        ("a", "created", 0),
+        ("a", "replaced", 1),
+    ]
     assert all(w["etag"] for w in written)
     stranger = connect(to=memory, caller=ANONYMOUS)
     assert (await stranger.ok("remember", records=records)).keys() == {"ids"}
@@ -107,7 +110,9 @@ async def test_records_are_forgotten_all_or_none_by_their_etags(memory: Any) -> 
     outcomes = (await memory.ok("forget_if", records=named, reason="moved", target="episodic"))["outcomes"]
     assert outcomes == {"a": "deleted", "b": "changed"}
     assert await memory.contents() == ["a", "b"]
-    outcomes = (await memory.ok("forget_if", records=named[:1], reason="moved", target="episodic"))["outcomes"]
+    outcomes = (await memory.ok("forget_if", records=named[:1], reason="moved", target="episodic"))[
+        "outcomes"
+    ]
     assert outcomes == {"a": "deleted"}
     assert await memory.contents() == ["b"]
     written = (await memory.ok("remember", records=[{"id": "a", "content": "again"}]))["written"]

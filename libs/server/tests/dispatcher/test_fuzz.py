@@ -14,15 +14,63 @@ from a2m_server.methods import EXTENSIONS, METHODS
 
 NAMES = ["memory/describe", *METHODS, *EXTENSIONS]
 PARAMETERS = [
-    *("records", "owner", "session", "query", "tier", "limit", "where", "min_score", "embedding", "key_prefix"),
-    *("embeddings", "prompt", "ids", "salience", "amount", "key", "cursor", "kinds", "into", "transfer", "touch"),
+    *(
+        "records",
+        "owner",
+        "session",
+        "query",
+        "tier",
+        "limit",
+        "where",
+        "min_score",
+        "embedding",
+        "key_prefix",
+    ),
+    *(
+        "embeddings",
+        "prompt",
+        "ids",
+        "salience",
+        "amount",
+        "key",
+        "cursor",
+        "kinds",
+        "into",
+        "transfer",
+        "touch",
+    ),
     *("reason", "target", "tombstones", "after", "at", "protocol", "embedding_model"),
 ]
 FIELDS = [
-    *("id", "content", "created_at", "role", "metadata", "group", "tier", "salience", "owner", "session", "key"),
-    *("embedding", "uri", "media_type", "seq", "moves", "aliases", "features", "provenance", "status", "etag"),
+    *(
+        "id",
+        "content",
+        "created_at",
+        "role",
+        "metadata",
+        "group",
+        "tier",
+        "salience",
+        "owner",
+        "session",
+        "key",
+    ),
+    *(
+        "embedding",
+        "uri",
+        "media_type",
+        "seq",
+        "moves",
+        "aliases",
+        "features",
+        "provenance",
+        "status",
+        "etag",
+    ),
 ]
-ODD = st.sampled_from(["", " ", "/", "\x00", "\ud800", "memory", "a/b", 0, -1, 2**70, 1e308, True, None, [], {}])
+ODD = st.sampled_from(
+    ["", " ", "/", "\x00", "\ud800", "memory", "a/b", 0, -1, 2**70, 1e308, True, None, [], {}]
+)
 JSON: st.SearchStrategy[Any] = st.recursive(
     ODD | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),

@@ -6,7 +6,7 @@ import pytest
 
 from a2m_protocol.errors import unavailable
 from a2m_server.memory import MemoryTier
-from a2m_server.store import Degraded, Found, Page, Search
+from a2m_server.store import Degraded, Found, Page, Search, StoreInfo
 
 BAD_LIMITS = [-1, 1.5, True, "8", [], {}]
 
@@ -193,7 +193,9 @@ async def test_a_read_says_which_tier_did_not_answer(connect: Any) -> None:
 async def test_sessions_are_listed_and_closing_one_flushes_nothing_where_there_is_no_tier_below(
     memory: Any,
 ) -> None:
-    await memory.remember({"content": "x", "session": "s"}, {"content": "y", "session": "t"}, {"content": "z"})
+    await memory.remember(
+        {"content": "x", "session": "s"}, {"content": "y", "session": "t"}, {"content": "z"}
+    )
     listed = (await memory.ok("session/list"))["sessions"]
     assert [(s["session"], s["records"]) for s in listed] == [("s", 1), ("t", 1)]
     assert listed[0]["opened_at"] <= listed[0]["touched_at"]
@@ -210,3 +212,24 @@ async def test_sessions_are_listed_and_closing_one_flushes_nothing_where_there_i
     assert (await memory.ok("session/close", session="never"))["flushed"] == 0
     for session in (None, "", 5):
         assert await memory.code("session/close", session=session) == -32602
+
+
+class Asked(MemoryTier):
+    """Counts how often it is asked what it is."""
+
+    asked = 0
+
+    async def info(self) -> StoreInfo:
+        self.asked += 1
+        return await super().info()
+
+
+async def test_a_call_costs_the_store_no_question_of_what_it_is(connect: Any) -> None:
+    store = Asked()
+    memory = connect(store)
+    for _ in range(20):
+        await memory.remember({"content": "x"})
+        await memory.ok("timeline")
+    assert store.asked == 1
+    await memory.remember({"content": "x", "embedding": [1.0]})
+    assert (await memory.ok("describe"))["embeddings"]["dimensions"] == 1

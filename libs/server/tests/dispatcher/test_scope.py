@@ -23,10 +23,16 @@ async def test_a_trusted_caller_sees_everything_or_its_owners_and_what_is_pooled
 
 
 async def test_every_method_keeps_to_the_owner(shared: Any) -> None:
-    assert {r["id"] for r in (await shared.ok("recall", query="secret", owner="bob"))["records"]} == {"b", "p"}
+    assert {r["id"] for r in (await shared.ok("recall", query="secret", owner="bob"))["records"]} == {
+        "b",
+        "p",
+    }
     assert (await shared.ok("fetch", key="k", owner="bob"))["record"]["id"] == "b"
     assert (await shared.ok("fetch", key="k", owner="eve"))["record"]["id"] == "p"
-    assert [s.get("owner") for s in (await shared.ok("session/list", owner="bob"))["sessions"]] == [None, "bob"]
+    assert [s.get("owner") for s in (await shared.ok("session/list", owner="bob"))["sessions"]] == [
+        None,
+        "bob",
+    ]
     assert (await shared.ok("session/close", session="s", owner="eve"))["counts"] == {"memory": 1}
     assert (await shared.ok("reinforce", ids=["a", "b"], owner="bob"))["reinforced"] == 1
     assert (await shared.ok("summarize", ids=["a"], owner="bob"))["read"] == 0

@@ -34,14 +34,21 @@ async def test_a_summary_replaces_at_its_key(memory: Any) -> None:
 async def test_nothing_selected_is_nothing_written(memory: Any) -> None:
     await memory.remember({"content": "tea"}, {"content": "!?", "role": "tool"})
     nothing = {"records": [], "read": 0, "written": 0}
-    for params in ({"query": "coffee"}, {"ids": []}, {"query": "?!"}, {"where": {"role": "user"}}, {"key_prefix": "k"}):
+    for params in (
+        {"query": "coffee"},
+        {"ids": []},
+        {"query": "?!"},
+        {"where": {"role": "user"}},
+        {"key_prefix": "k"},
+    ):
         assert await memory.ok("summarize", **params) == nothing
     assert await memory.ok("summarize", where={"role": "tool"}) == {"records": [], "read": 1, "written": 0}
     assert len(await memory.contents()) == 2
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"limit": 5}, {"query": ""}, {"where": {}}, {"ids": "x"}, {"query": "x", "key": ""}, {"query": 5}]
+    "params",
+    [{}, {"limit": 5}, {"query": ""}, {"where": {}}, {"ids": "x"}, {"query": "x", "key": ""}, {"query": 5}],
 )
 async def test_a_selector_is_needed(memory: Any, params: Any) -> None:
     assert await memory.code("summarize", **params) == -32602

@@ -7,7 +7,9 @@ from a2m_server.identity import ANONYMOUS
 
 
 async def test_one_id_a_record_in_order(memory: Any) -> None:
-    ids = await memory.remember({"content": "a", "id": "one"}, {"content": "b"}, {"content": "c", "id": "three"})
+    ids = await memory.remember(
+        {"content": "a", "id": "one"}, {"content": "b"}, {"content": "c", "id": "three"}
+    )
     assert ids[0] == "one"
     assert ids[2] == "three"
     assert len(set(ids)) == 3
@@ -91,7 +93,9 @@ async def test_records_are_an_array_of_objects(memory: Any, records: object) -> 
         ("revision", 1.5),
     ],
 )
-async def test_a_field_of_a_wrong_type_refuses_the_whole_batch(memory: Any, field: str, value: object) -> None:
+async def test_a_field_of_a_wrong_type_refuses_the_whole_batch(
+    memory: Any, field: str, value: object
+) -> None:
     records = [{"content": "good"}, {"content": "bad", field: value}]
     code, message = await memory.error("remember", records=records)
     assert code == -32602
@@ -183,7 +187,13 @@ async def test_reinforcing_adds_exactly_and_counts_an_id_once(memory: Any) -> No
     assert await memory.ok("reinforce", ids=["a", "a", "none"], amount=-0.25) == {"reinforced": 1}
     assert (await memory.ok("timeline"))["records"][0]["salience"] == 0.25
     assert await memory.ok("reinforce", ids=[]) == {"reinforced": 0}
-    for params in ({}, {"ids": "a"}, {"ids": [1]}, {"ids": ["a"], "amount": "1"}, {"ids": ["a"], "amount": True}):
+    for params in (
+        {},
+        {"ids": "a"},
+        {"ids": [1]},
+        {"ids": ["a"], "amount": "1"},
+        {"ids": ["a"], "amount": True},
+    ):
         assert await memory.code("reinforce", **params) == -32602
 
 

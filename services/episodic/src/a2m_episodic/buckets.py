@@ -12,7 +12,7 @@ from a2m_episodic.values import digest
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """Buckets locked until the transaction ends: their numbers, their last `seq`, and the clock's as a `seq`."""
+    """Buckets locked until the transaction ends: their numbers, their last `seq`, and the clock as a `seq`."""
 
     numbers: dict[Bucket, int]
     last: dict[Bucket, int]

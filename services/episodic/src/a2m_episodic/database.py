@@ -10,12 +10,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 import psycopg_pool
-from a2m_protocol.errors import A2MError, Code, invalid_params, unavailable
 from pgvector.psycopg import register_vector_async
 from psycopg.rows import DictRow, dict_row
 
 from a2m_episodic.queries import queries
 from a2m_episodic.settings import EpisodicSettings
+from a2m_protocol.errors import A2MError, Code, invalid_params, unavailable
 
 Connection: TypeAlias = "psycopg.AsyncConnection[DictRow]"
 Values: TypeAlias = Mapping[str, Any]
@@ -42,7 +42,7 @@ class Database:
             max_waiting=settings.pool_waiting,
             reconnect_timeout=settings.pool_wait,
             check=psycopg_pool.AsyncConnectionPool[Connection].check_connection,
-            configure=self._configure,
+            configure=self.configure,
             open=False,
             name=settings.name,
         )
@@ -74,7 +74,8 @@ class Database:
                 await asyncio.sleep(0.01 * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _configure(self, connection: Connection) -> None:
+    async def configure(self, connection: Connection) -> None:
+        """Make a new connection one of ours."""
         milliseconds = int(self._settings.statement_timeout * 1000)
         await connection.execute(_CONFIGURE, {"schema": SCHEMA, "timeout": str(milliseconds)})
         await register_vector_async(connection)
@@ -86,7 +87,7 @@ async def rows(connection: Connection, query: str, values: Values | None = None)
     return await cursor.fetchall()
 
 
-def query(file: str, name: str, **parts: str) -> str:
+def query(file: str, name: str, /, **parts: str) -> str:
     """A query of a `.sql` file with its SQL parts put in."""
     template: Template = queries(file)[name]
     return template.substitute(parts)

@@ -9,12 +9,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from a2m_episodic.terms import word_marks
+from a2m_episodic.values import exact, fact, scalar
 from a2m_protocol.errors import invalid_params
 from a2m_protocol.where import Condition, Op, Scalar
 from a2m_server.store import Filter, Scope
-
-from a2m_episodic.terms import word_marks
-from a2m_episodic.values import exact, fact, scalar
 
 Value: TypeAlias = str | int | float | bool | list[str] | list[int] | None
 
@@ -53,8 +52,8 @@ _SIGNS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 class Conditions:
     """A filter in parts, to be joined by AND.
 
-    `scope` and `rest` are both needed; searches apply `scope` to their own copy of the owner. `buckets` selects
-    the buckets of a filter that pins the session, None for one that does not.
+    Searches apply `scope` to their own copy of the owner. `buckets` selects the buckets of a filter that pins
+    the session, and is None for one that does not.
     """
 
     owners: str
@@ -68,7 +67,13 @@ class Conditions:
     @property
     def all(self) -> str:
         """Every condition, on `records r`."""
-        return " AND ".join([self.scope("r"), *self.rest])
+        inside = [] if self.buckets is None else [f"r.bucket = ANY(ARRAY({self.buckets}))"]
+        return " AND ".join([self.scope("r"), *inside, *self.rest])
+
+    @property
+    def within(self) -> str:
+        """The conditions that are left once `r.bucket` is one of `buckets`."""
+        return " AND ".join(self.rest) or "TRUE"
 
     @property
     def everything(self) -> bool:
@@ -98,7 +103,6 @@ def compile_filter(selected: Filter) -> Conditions:
         found.buckets = f"SELECT b.id FROM buckets b WHERE {found.scope('b')} AND " + _any_text(
             found, "b.session", sessions
         )
-        found.rest.append(f"r.bucket = ANY(ARRAY({found.buckets}))")
     found.rest += [_condition(found, condition) for condition in selected.where.conditions]
     return found
 

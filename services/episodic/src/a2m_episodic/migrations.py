@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from a2m_protocol.errors import A2MError, Code
-
 from a2m_episodic.database import SCHEMA, Connection, query, rows, single
 from a2m_episodic.queries import migrations
 from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.values import lock_number
+from a2m_protocol.errors import A2MError, Code
 
 
 async def migrate(settings: EpisodicSettings) -> list[int]:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from a2m_protocol.types import Draft, Provenance, Record, metadata_text
-from a2m_server.store import Entry, Tombstone
 from pgvector import Vector
 
 from a2m_episodic.batch import Held
 from a2m_episodic.terms import Analysis
 from a2m_episodic.values import digest, facts
+from a2m_protocol.types import Draft, Provenance, Record, metadata_text
+from a2m_server.store import Entry, Tombstone
 
 Row = Mapping[str, Any]
+Fields = dict[str, Any]
 
 HELD = (
     "pk",
@@ -68,11 +69,13 @@ def columns(names: tuple[str, ...]) -> str:
 
 
 def held(row: Row) -> Held:
-    return Held(**{**row, "etag": row["etag"].hex, "aliases": tuple(row["aliases"])})
+    fields: Fields = {**row, "etag": row["etag"].hex, "aliases": tuple(row["aliases"])}
+    return Held(**fields)
 
 
 def entry(row: Row) -> Entry:
-    return Entry(**{**row, "etag": row["etag"].hex})
+    fields: Fields = {**row, "etag": row["etag"].hex}
+    return Entry(**fields)
 
 
 def tombstone(row: Row) -> Tombstone:
@@ -140,14 +143,14 @@ def lexical(live: Held, draft: Draft, analysis: Analysis, baked: float) -> dict[
     }
 
 
-def vector(live: Held, draft: Draft) -> dict[str, object]:
+def vector(live: Held, draft: Draft, embedding: list[float]) -> dict[str, object]:
     return {
         "pk": live.pk,
         "seq": live.seq,
         "active": draft.status == "active",
         "owner": live.owner,
         "model": draft.embedding_model,
-        "vec": Vector(draft.embedding),
+        "vec": Vector(embedding),
     }
 
 

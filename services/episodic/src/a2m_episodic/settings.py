@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pydantic import Field, SecretStr
+from pydantic_settings import SettingsConfigDict
+
 from a2m_protocol.types import MAX_WIDTH
 from a2m_retrieval.metric import Metric
 from a2m_server.settings import Seconds, ServerSettings
-from pydantic import Field, SecretStr
-from pydantic_settings import SettingsConfigDict
 
 
 class EpisodicSettings(ServerSettings):

@@ -7,10 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from a2m_protocol.errors import embedding_mismatch
-from a2m_protocol.types import Draft
-from a2m_server.store import EVERYONE, Scope, Written
-
 from a2m_episodic import rows as shape
 from a2m_episodic.batch import Batch, Bucket, Held, with_seq
 from a2m_episodic.buckets import enter, settle
@@ -18,6 +14,9 @@ from a2m_episodic.database import Connection, Database, query, rows
 from a2m_episodic.locks import lock
 from a2m_episodic.state import State
 from a2m_episodic.terms import Analysis, analyse
+from a2m_protocol.errors import embedding_mismatch
+from a2m_protocol.types import Draft
+from a2m_server.store import EVERYONE, Scope, Written
 
 # A batch of fewer characters is analysed at once rather than in a thread.
 SMALL = 20_000
@@ -68,7 +67,7 @@ class Writer:
         return written
 
     def _width(self, drafts: Sequence[Draft]) -> int | None:
-        """The width of the batch's vectors, if any; raises -32008 for two, or for another than the store's."""
+        """The width of the batch's vectors, or None; raises -32008 for two, or another than the store's."""
         widths = [len(draft.embedding) for draft in drafts if draft.embedding is not None]
         for width in widths:
             expected = self._state.dimensions or widths[0]
@@ -163,7 +162,7 @@ async def _put(
         query("write", "put_lexical").encode(),
         [shape.lexical(h, d, analyses[d.content], baked) for h, d in kept],
     )
-    vectors = [shape.vector(h, d) for h, d in kept if d.embedding is not None]
+    vectors = [shape.vector(h, d, d.embedding) for h, d in kept if d.embedding is not None]
     if vectors:
         await cursor.executemany(query("write", "put_vector").encode(), vectors)
     bare = [h.pk for h, d in kept if d.embedding is None and h.revision]

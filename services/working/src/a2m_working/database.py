@@ -79,17 +79,11 @@ class Database:
     async def command(self, *parts: Argument) -> Any:
         """What a command of one key returns."""
         async with _translated():
-            return await self._connected.execute_command(*parts)
+            return await self._execute(*parts)
 
     async def together(self, calls: Iterable[Awaitable[T]]) -> list[T]:
-        """The results of calls made at once, bounded by the connections; the first failure is raised."""
-
-        async def bounded(call: Awaitable[T]) -> T:
-            async with self._parallel:
-                return await call
-
-        # All end before a failure is raised: nothing of a failed call goes on behind the caller's back.
-        results = await asyncio.gather(*map(bounded, calls), return_exceptions=True)
+        """The results of calls made at once; the first failure is raised when all have ended."""
+        results = await asyncio.gather(*calls, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -98,10 +92,15 @@ class Database:
     async def _run(self, name: str, key: str, arguments: Sequence[Argument]) -> Any:
         script = self._scripts[name]
         try:
-            return await self._connected.execute_command("EVALSHA", script.sha, 1, key, *arguments)
+            return await self._execute("EVALSHA", script.sha, 1, key, *arguments)
         except NoScriptError:
             # A server that restarted, failed over or was flushed; EVAL teaches it the script again.
-            return await self._connected.execute_command("EVAL", script.text, 1, key, *arguments)
+            return await self._execute("EVAL", script.text, 1, key, *arguments)
+
+    async def _execute(self, *parts: Argument) -> Any:
+        # The client of a Cluster raises when it runs out of connections instead of waiting for one.
+        async with self._parallel:
+            return await self._connected.execute_command(*parts)
 
     def _server(self) -> Redis:
         settings = self._settings

@@ -12,8 +12,11 @@ from a2m_working.layout import decode
 from a2m_working.rows import created_at, row_of
 
 
-def written_of(parts: Sequence[Any]) -> Written:
+def written_of(parts: Sequence[Any]) -> Written | None:
+    """What became of a draft, or None for one whose claim was given to another bucket."""
     record_id, outcome, etag, revision, tier, *reason = (cast("bytes", part).decode() for part in parts)
+    if outcome == "retry":
+        return None
     return Written(
         id=record_id,
         outcome=cast("Wrote", outcome),

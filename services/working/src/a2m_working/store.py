@@ -26,17 +26,17 @@ from a2m_server.store import (
     Written,
 )
 from a2m_working.buckets import Buckets
+from a2m_working.cluster import Cluster
 from a2m_working.database import Database
+from a2m_working.root import Root
 from a2m_working.rows import Row
 from a2m_working.search import ranked
 from a2m_working.selection import Selection
 from a2m_working.settings import WorkingSettings
-from a2m_working.single import SingleServer
 
 KIND = "working"
 CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
 EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch"})
-DAY_MS = 86_400_000
 FORGET_ROUNDS = 20
 
 
@@ -50,9 +50,9 @@ class WorkingStore:
 
     async def open(self) -> None:
         await self._database.open()
-        settings = self._settings
-        grave_ms = int(settings.tombstone_days * DAY_MS)
-        self._opened = SingleServer(self._database, settings.prefix, grave_ms, settings.dimensions)
+        layout = self._settings.layout
+        split = self._database.is_cluster if layout == "auto" else layout == "cluster"
+        self._opened = (Cluster if split else Root)(self._database, self._settings)
 
     async def close(self) -> None:
         await self._database.close()

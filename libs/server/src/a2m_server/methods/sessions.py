@@ -6,10 +6,13 @@ from typing import cast
 
 from a2m_protocol.errors import JsonObject
 from a2m_protocol.types import Capability
+from a2m_protocol.where import Condition, Op, Where
 from a2m_server import events
 from a2m_server.call import Call
 from a2m_server.methods.reorganizing import told
-from a2m_server.store import Consolidated, SessionInfo, TieredStore
+from a2m_server.store import Consolidated, Filter, Page, SessionInfo, TieredStore
+
+NEWEST = 100
 
 
 async def list_sessions(call: Call) -> JsonObject:
@@ -18,7 +21,7 @@ async def list_sessions(call: Call) -> JsonObject:
 
 async def close_session(call: Call) -> JsonObject:
     session = call.params.required("session")
-    owners = {info.owner for info in await call.store.sessions(call.scope) if info.session == session}
+    owners = await _owners(call, session)
     result, flushed = Consolidated(), 0
     if owners:
         if call.has(Capability.TIERS):
@@ -26,6 +29,13 @@ async def close_session(call: Call) -> JsonObject:
             call.server.events.add(events.consolidated(result, owners))
         call.server.events.add(events.session_closed(session, owners))
     return {**await told(call, result), "closed": session, "flushed": flushed}
+
+
+async def _owners(call: Call, session: str) -> set[str | None]:
+    """Whose session it is, by its newest records; none where there is no such session."""
+    where = Where((Condition("session", False, Op.IN, (session,)),))
+    newest = await call.store.timeline(Page(Filter(call.scope, where), limit=NEWEST))
+    return {record.owner for record in newest.records}
 
 
 def _wire(call: Call, info: SessionInfo) -> JsonObject:

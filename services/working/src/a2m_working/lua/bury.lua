@@ -1,6 +1,6 @@
 -- Put tombstones that were made elsewhere. Returns the outcome of each: forgotten, live or absent.
 --
--- ARGV: from 6, 3 a tombstone: id ('' to mark the session alone), bucket ('' to mark none), and the
+-- ARGV: from 5, 3 a tombstone: id ('' to mark the session alone), bucket ('' to mark none), and the
 -- tombstone itself (a JSON list of strings).
 local OWNER, SESSION = 4, 5
 
@@ -27,7 +27,7 @@ local function put_forgotten(id, stone)
 end
 
 local outcomes = {}
-for at = 6, #ARGV, 3 do
+for at = 5, #ARGV, 3 do
   local id, tag, stone = ARGV[at], ARGV[at + 1], cjson.decode(ARGV[at + 2])
   outcomes[#outcomes + 1] = stone[REASON] == 'moved' and put_moved(id, tag, stone) or put_forgotten(id, stone)
 end

@@ -1,10 +1,10 @@
 -- Add to salience, or count accesses. Returns how many records there were.
 --
--- ARGV: 6 owners whose records the caller sees, 7 amount or '', 8 time of access or '', then id and times.
-local sees = visibility(ARGV[6])
-local amount, at_time = ARGV[7], ARGV[8]
+-- ARGV: 5 owners whose records the caller sees, 6 amount or '', 7 time of access or '', then id and times.
+local sees = visibility(ARGV[5])
+local amount, at_time = ARGV[6], ARGV[7]
 local counted = 0
-for at = 9, #ARGV, 2 do
+for at = 8, #ARGV, 2 do
   local record = live(ARGV[at])
   if record and sees(record.bucket.owner) then
     local state = record.state

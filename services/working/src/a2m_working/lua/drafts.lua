@@ -1,12 +1,12 @@
 -- The drafts of a call and what refuses all of them.
 --
--- ARGV: 6 owners whose records the caller sees, 7 width of vectors by configuration or '', 8 the bucket that
+-- ARGV: 5 owners whose records the caller sees, 6 width of vectors by configuration or '', 7 the bucket that
 -- this call is for ('' for any, on one server), then 12 a draft: id, bucket, owner, session, JSON, vector,
 -- features, key or '', state (a JSON list of strings), the lowest seq it may get or '', and on a Cluster the
 -- numbers of the claims to its id and key.
-local HERE = ARGV[8]
+local HERE = ARGV[7]
 local STRIDE = 12
-local FIRST = 9
+local FIRST = 8
 
 local function drafts()
   local at = FIRST - STRIDE
@@ -37,13 +37,13 @@ end
 
 -- Returns what refuses the batch, or nil: {'denied', id} or {'width', expected, given}.
 local function refusal()
-  local sees = visibility(ARGV[6])
+  local sees = visibility(ARGV[5])
   for draft in drafts() do
     local found = held(draft.id, draft.owner)
     if found and not sees(found.bucket.owner) then return {'denied', draft.id} end
   end
   local stored = call('GET', root .. 'w')
-  local width = ARGV[7] ~= '' and tonumber(ARGV[7]) or stored and tonumber(stored)
+  local width = ARGV[6] ~= '' and tonumber(ARGV[6]) or stored and tonumber(stored)
   for draft in drafts() do
     if draft.vector ~= '' then
       local given = #draft.vector / 4

@@ -1,8 +1,8 @@
 -- On a Cluster, whether a bucket holds an id ('i') or key ('k'); if not, writers that claimed it for this
 -- bucket so far are turned away. Returns {'held', id, owner} or {'free', tombstone or ''}.
 --
--- ARGV: 6 'i' or 'k', 7 the id or key, 8 owner, 9 number of the claim, or '' to put no fence.
-local kind, name, owner, number = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+-- ARGV: 5 'i' or 'k', 6 the id or key, 7 owner, 8 number of the claim, or '' to put no fence.
+local kind, name, owner, number = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local found
 if kind == 'i' then found = held(name, owner) else found = occupant(name, owner) end
 if found then return {'held', found.id, found.bucket.owner} end

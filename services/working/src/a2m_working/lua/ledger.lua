@@ -2,7 +2,7 @@
 -- written at the end. Nothing is written before the whole call has been decided, so a refusal leaves no trace.
 --
 -- ARGV: 1 prefix of bucket keys, 2 prefix of index keys, 3 a word for this call's etags,
---       4 milliseconds that a tombstone lives, 5 seq above which new records lie.
+--       4 milliseconds that a tombstone lives.
 local prefix, root, word, grave_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
 
@@ -28,7 +28,7 @@ local function push(...) queue[#queue + 1] = {...} end
 
 local floor
 local function last_seq()
-  floor = floor or math.max(tonumber(call('GET', root .. 'l') or 0), tonumber(ARGV[5]))
+  floor = floor or tonumber(call('GET', root .. 'l') or 0)
   return floor
 end
 local function issue(seq)

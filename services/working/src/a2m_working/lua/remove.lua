@@ -1,9 +1,10 @@
 -- Delete records by id and etag ('' for any). Returns the outcome of each.
 --
--- ARGV: 6 reason (forgotten, moved, undo), 7 target, 8 'all' (whole or nothing) or 'each', then id and etag.
-local reason, target, mode = ARGV[6], ARGV[7], ARGV[8]
+-- ARGV: 5 reason (forgotten, moved, undo), 6 target, 7 'all' (whole or nothing), 'each' or 'check' (nothing),
+-- then id and etag.
+local reason, target, mode = ARGV[5], ARGV[6], ARGV[7]
 local outcomes, whole = {}, true
-for at = 9, #ARGV, 2 do
+for at = 8, #ARGV, 2 do
   local record, wanted = live(ARGV[at]), ARGV[at + 1]
   local outcome
   if record then
@@ -15,10 +16,10 @@ for at = 9, #ARGV, 2 do
   whole = whole and outcome == 'deleted'
   outcomes[#outcomes + 1] = outcome
 end
-if mode == 'all' and not whole then return outcomes end
+if mode == 'check' or mode == 'all' and not whole then return outcomes end
 
 for position, outcome in ipairs(outcomes) do
-  local record = outcome == 'deleted' and live(ARGV[7 + 2 * position])
+  local record = outcome == 'deleted' and live(ARGV[6 + 2 * position])
   if record then
     local home, state = record.bucket, record.state
     remove(record)

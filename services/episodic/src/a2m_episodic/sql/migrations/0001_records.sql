@@ -2,7 +2,7 @@
 -- through a digest (`slot`, `name`) or a surrogate (`bucket`).
 
 CREATE TABLE store (
-    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
     dimensions integer
 );
 INSERT INTO store DEFAULT VALUES;
@@ -104,7 +104,7 @@ CREATE INDEX tombstones_buried_at ON tombstones (buried_at);
 -- Statistics of the corpus, refreshed in the background. `frequencies` holds the common terms alone: rare ones
 -- are counted when asked.
 CREATE TABLE corpus (
-    only boolean PRIMARY KEY DEFAULT true CHECK (only),
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
     documents bigint NOT NULL DEFAULT 0,
     mean real NOT NULL DEFAULT 20,
     baked real NOT NULL DEFAULT 20,

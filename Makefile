@@ -1,0 +1,55 @@
+# `make` lists what there is. Everything is installed into this folder and nothing else.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help up test check demo conformance bench format lock clean
+
+PYTHON ?= python3
+DIR := $(abspath .)
+BIN := .venv/bin
+STAMP := .venv/.installed
+MANIFESTS := $(wildcard pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml router/pyproject.toml \
+             conformance/pyproject.toml cli/pyproject.toml)
+
+export UV_CACHE_DIR := $(DIR)/.cache/uv
+export UV_PYTHON_DOWNLOADS := never
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONPYCACHEPREFIX := $(DIR)/.cache/pycache
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
+
+up: $(STAMP) ## serve the whole federation on this machine; Ctrl-C stops it
+	@$(BIN)/a2m up $(ARGS)
+
+test: $(STAMP) ## run all tests, on real engines
+	@$(BIN)/pytest -n 2 --dist loadscope $(ARGS)
+
+check: $(STAMP) ## lint, types, import rules, lock files
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "ruff: clean"
+	@$(BIN)/pyright -p .
+	@$(BIN)/lint-imports --no-cache --no-logo
+	@$(BIN)/python tools/locks.py --check
+
+demo: $(STAMP) ## a conversation lives in a federation, is asked questions, and ends by itself
+	@$(BIN)/a2m demo
+
+conformance: $(STAMP) ## check every server against A2M 0.1, over HTTP and stdio
+	@$(BIN)/pytest -m conformance -n 0 -s tests/conformance $(ARGS)
+
+bench: $(STAMP) ## measure against the bare engines in the same run
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+format: $(STAMP) ## format the code and mend what the linter can
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+lock: $(STAMP) ## lock versions anew, with hashes and without addresses
+	@$(BIN)/python tools/locks.py
+
+clean: ## remove what was installed and cached; data in .a2m stay
+	rm -rf .venv .uv .cache .pytest_cache .ruff_cache .hypothesis reports
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): requirements.lock tools/install.sh tools/uv.lock $(MANIFESTS)
+	@PYTHON="$(PYTHON)" sh tools/install.sh
+	@touch $(STAMP)

@@ -1,0 +1,65 @@
+"""The command line `a2m`: which commands there are, and the boundary where failures become messages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from a2m_cli.commands import carrying, operating, reading, writing
+from a2m_cli.connection import CliError
+
+_RUNNING = "Run"
+_REMEMBERING = "Remember"
+_CARRYING = "Import and export"
+
+_INTERRUPTED = 130
+
+
+def create() -> typer.Typer:
+    """The application with all its commands."""
+    app = typer.Typer(
+        name="a2m",
+        help="One memory for agents: run a federation, and talk to any A2M server.\n\n"
+        "Exit status: 0 done, 1 refused or degraded, 2 wrong usage, 3 no answer from the server.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for command in (operating.up, operating.status, operating.demo):
+        app.command(rich_help_panel=_RUNNING)(command)
+    for command in (
+        writing.remember,
+        reading.recall,
+        reading.timeline,
+        reading.fetch,
+        writing.forget,
+        reading.sessions,
+        writing.close,
+        writing.consolidate,
+        writing.promote,
+        writing.reinforce,
+        writing.summarize,
+        reading.events,
+        reading.describe,
+    ):
+        app.command(rich_help_panel=_REMEMBERING)(command)
+    app.command("import", rich_help_panel=_CARRYING)(carrying.import_)
+    app.command("export", rich_help_panel=_CARRYING)(carrying.export)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line, by default that of this process, and exit with its status."""
+    try:
+        create()(args=arguments)
+    except CliError as error:
+        print(f"a2m: {error}", file=sys.stderr)
+        sys.exit(error.status)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        # Who read our output has had enough of it; nothing is left to be said, nor to be flushed at exit.
+        sys.stdout = None  # pyright: ignore[reportAttributeAccessIssue] what Python itself sets without one
+        sys.exit(0)

@@ -1,0 +1,69 @@
+"""Commands that run a federation and look after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from a2m_cli import options
+from a2m_cli.connection import CliError
+from a2m_cli.options import DEFAULT_URL, AsJson, TokenFile, Url
+
+
+def up(
+    data: Annotated[Path, typer.Option("--data", help="Where everything is kept.")] = Path(".a2m"),
+    port_base: Annotated[
+        int, typer.Option("--port-base", help="Router at N, tiers at N+3 to N+6.", metavar="N")
+    ] = 8778,
+    tiers: Annotated[
+        str | None, typer.Option("--tiers", help="These tiers alone, separated by commas.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option("--ready-file", help="Written (JSON) once all is ready, removed at the end."),
+    ] = None,
+) -> None:
+    """Run a federation on databases of its own until Ctrl-C."""
+    from a2m_cli.blueprint import TIERS, Blueprint, BlueprintError, parse_tiers
+    from a2m_cli.display import display
+    from a2m_cli.federation import run
+
+    try:
+        chosen = TIERS if tiers is None else parse_tiers(tiers)
+        blueprint = Blueprint(data.expanduser().absolute(), port_base, chosen)
+    except BlueprintError as error:
+        raise CliError(str(error), status=2) from error
+    run(blueprint, display(quiet=quiet), ready_file=ready_file)
+
+
+def status(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False) -> None:
+    """Show tiers, what they hold and whether they answer; exit 1 when one does not."""
+    server = options.server(url, token_file)
+    from a2m_cli import rendering
+    from a2m_cli.status import look
+
+    health = server.run(look)
+    if as_json:
+        rendering.print_json({"url": url, **health.wire()})
+    else:
+        out = rendering.console()
+        sessions = "" if health.sessions is None else f", {health.sessions} sessions"
+        state = "degraded" if health.degraded else "all tiers answer"
+        out.print(f"{rendering.safe(health.name)} at {url}: {state}{sessions}\n", soft_wrap=True)
+        rendering.show_tiers(out, health.tiers)
+    if health.degraded:
+        raise typer.Exit(1)
+
+
+def demo(
+    keep: Annotated[
+        Path | None, typer.Option("--data", help="Keep the data here; default: nothing is kept.")
+    ] = None,
+) -> None:
+    """Show a federation at work: import a conversation, ask about it, and see which tier answers."""
+    from a2m_cli.demo import run
+
+    run(keep)

@@ -1,0 +1,58 @@
+"""`a2m status`: what a server holds and whether all of it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from a2m_cli.rendering import objects
+from a2m_protocol.client import Client
+from a2m_protocol.errors import A2MError, JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A server's tiers, each with `health`: `ok`, or why it does not answer."""
+
+    name: str
+    tiers: list[JsonObject]
+    sessions: int | None
+    degraded: bool
+
+    def wire(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "tiers": [*self.tiers],
+            "sessions": self.sessions,
+            "degraded": self.degraded,
+        }
+
+
+async def look(client: Client, *, deadline: float = 10.0) -> Health:
+    """Ask a server what it is and make each tier of it answer a read."""
+    described = await client.describe(timeout=deadline)
+    # The cheapest read that no tier is left out of.
+    read = await client.timeline(limit=1, timeout=deadline)
+    silent = {str(entry.get("tier")): str(entry.get("reason")) for entry in objects(read.get("degraded"))}
+    try:
+        listed = await client.sessions(timeout=deadline)
+        sessions = len(objects(listed.get("sessions")))
+    except A2MError:
+        sessions = None
+    return assess(described, silent, sessions)
+
+
+def assess(described: JsonObject, silent: dict[str, str], sessions: int | None) -> Health:
+    """Put together what a server says of itself and which of its tiers stayed silent, by name."""
+    name = str(described.get("name"))
+    tiers = objects(described.get("tiers"))
+    if not tiers:
+        alone: JsonObject = {"name": name, "kind": described.get("kind"), "count": described.get("count")}
+        tiers = [alone]
+    assessed: list[JsonObject] = []
+    for tier in tiers:
+        reason = silent.get(str(tier.get("name")))
+        # The count that a server tells of a tier that does not answer is not one.
+        assessed.append(
+            {**tier, "health": "ok"} if reason is None else {**tier, "count": None, "health": reason}
+        )
+    return Health(name, assessed, sessions, degraded=bool(silent))

@@ -1,0 +1,129 @@
+"""What is done in the background: the index of vectors, statistics of words, tombstones that expired."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from a2m_episodic.database import SCHEMA, Connection, Database, query, rows, single
+from a2m_episodic.indexes import build_index
+from a2m_episodic.settings import EpisodicSettings
+from a2m_episodic.state import State
+from a2m_episodic.terms import analyse
+from a2m_episodic.values import lock_number
+
+log = logging.getLogger(__name__)
+
+STEP = 500
+COMMON = 500
+"""Terms in fewer records than this are counted when they are asked for."""
+CHURN = 0.05
+MIN_CHURN = 200
+DRIFT = 0.15
+
+_LOCK = lock_number("maintenance", SCHEMA)
+
+
+class Maintenance:
+    """A task that works in small steps; over several processes one of them works at a time."""
+
+    def __init__(self, database: Database, settings: EpisodicSettings, state: State) -> None:
+        self._database = database
+        self._settings = settings
+        self._state = state
+
+    async def run(self) -> None:
+        """Work at once, then whenever there is a reason, and every `maintenance_interval` seconds."""
+        while True:
+            self._state.work.clear()
+            try:
+                await self.step()
+            except Exception:
+                # The outermost loop of a background task: the next round tries again.
+                log.exception("the maintenance of %s failed", self._settings.name)
+            try:
+                async with asyncio.timeout(self._settings.maintenance_interval):
+                    await self._state.work.wait()
+            except TimeoutError:
+                pass
+
+    async def step(self) -> None:
+        """Do all that is due; nothing if another process is doing it."""
+        async with single(self._settings) as connection:
+            await self._database.configure(connection)
+            [locked] = await rows(connection, query("maintain", "try_lock"), {"number": _LOCK})
+            if locked["mine"]:
+                if self._state.dimensions is not None:
+                    built = await build_index(connection, self._settings.metric, self._state.dimensions)
+                    if built:
+                        log.info("built the index of vectors")
+                await self._purge(connection)
+                await self._count(connection)
+                await self._bake(connection)
+            [corpus] = await rows(connection, query("maintain", "corpus"))
+            self._state.baked = corpus["baked"]
+
+    async def _purge(self, connection: Connection) -> None:
+        seconds = self._settings.tombstone_days * 86_400
+        await _drain(
+            lambda: rows(
+                connection, query("maintain", "purge_tombstones"), {"seconds": seconds, "limit": STEP}
+            )
+        )
+        await _drain(lambda: rows(connection, query("maintain", "purge_buckets"), {"limit": STEP}))
+
+    async def _count(self, connection: Connection) -> None:
+        """Count records and common terms again when enough of them changed."""
+        [corpus] = await rows(connection, query("maintain", "corpus"))
+        changed = corpus["now"] - corpus["churn"]
+        if 0 <= changed < MIN_CHURN + CHURN * corpus["documents"]:
+            return
+        async with connection.transaction():
+            [measured] = await rows(connection, query("maintain", "measure"))
+            mean, baked = measured["mean"], corpus["baked"]
+            if mean and abs(mean / baked - 1) > DRIFT:
+                baked = mean
+            await connection.execute(query("maintain", "clear_frequencies").encode())
+            await connection.execute(query("maintain", "count_frequencies").encode(), {"common": COMMON})
+            values = {
+                "documents": measured["documents"],
+                "mean": mean,
+                "baked": baked,
+                "churn": corpus["now"],
+            }
+            await connection.execute(query("maintain", "put_corpus").encode(), values)
+
+    async def _bake(self, connection: Connection) -> None:
+        """Bring weights that assume another mean length up to date."""
+        [corpus] = await rows(connection, query("maintain", "corpus"))
+        after = -1
+        while True:
+            values = {"after": after, "baked": corpus["baked"], "limit": STEP}
+            found = await rows(connection, query("maintain", "unbaked"), values)
+            if not found:
+                return
+            baked = await asyncio.to_thread(_baked, found, corpus["baked"])
+            await connection.cursor().executemany(query("maintain", "bake").encode(), baked)
+            after = found[-1]["pk"]
+
+
+def _baked(found: list[dict[str, object]], mean: float) -> list[dict[str, object]]:
+    baked: list[dict[str, object]] = []
+    for row in found:
+        analysis = analyse(str(row["content"]), mean)
+        baked.append(
+            {
+                "pk": row["pk"],
+                "baked": mean,
+                "weights": analysis.weights,
+                "length": analysis.length,
+                "marks": analysis.marks,
+            }
+        )
+    return baked
+
+
+async def _drain(step: Callable[[], Awaitable[list[dict[str, object]]]]) -> None:
+    while len(await step()) >= STEP:
+        pass

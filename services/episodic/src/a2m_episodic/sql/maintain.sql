@@ -1,0 +1,62 @@
+-- name: try_lock
+SELECT pg_try_advisory_lock(%(number)s) AS mine
+
+-- name: index_state
+SELECT (
+    SELECT i.indisvalid FROM pg_index i WHERE i.indexrelid = to_regclass(%(name)s)
+) AS valid
+
+-- name: drop_index
+DROP INDEX CONCURRENTLY IF EXISTS $name
+
+-- name: build_index
+CREATE INDEX CONCURRENTLY $name ON vectors USING hnsw ((vec::$type) $family)
+
+-- name: purge_tombstones
+DELETE FROM tombstones WHERE id IN (
+    SELECT id FROM tombstones
+    WHERE buried_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+    ORDER BY buried_at LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING id
+
+-- name: purge_buckets
+-- An empty bucket matters while its last seq is ahead of the clock, or its session has records elsewhere.
+DELETE FROM buckets WHERE id IN (
+    SELECT id FROM buckets
+    WHERE records = 0 AND NOT elsewhere AND last < (extract(epoch FROM clock_timestamp()) - 3600) * 1000000
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING id
+
+-- name: corpus
+SELECT c.documents, c.mean, c.baked, c.churn, coalesce(s.n_tup_ins + s.n_tup_upd + s.n_tup_del, 0) AS now
+FROM corpus c
+LEFT JOIN pg_stat_user_tables s ON s.relid = 'lexical'::regclass
+
+-- name: measure
+SELECT count(*) AS documents, coalesce(avg(length), 0)::real AS mean FROM lexical
+
+-- name: clear_frequencies
+DELETE FROM frequencies
+
+-- name: count_frequencies
+INSERT INTO frequencies (term, documents)
+SELECT mark, count(*) FROM lexical, unnest(marks) AS mark
+WHERE mark & 1 = 1
+GROUP BY mark HAVING count(*) >= %(common)s
+
+-- name: put_corpus
+UPDATE corpus SET documents = %(documents)s, mean = %(mean)s, baked = %(baked)s, churn = %(churn)s
+
+-- name: unbaked
+SELECT l.pk, r.content
+FROM lexical l JOIN records r ON r.pk = l.pk
+WHERE l.pk > %(after)s AND l.baked <> %(baked)s::real
+ORDER BY l.pk LIMIT %(limit)s
+
+-- name: bake
+UPDATE lexical SET baked = %(baked)s, weights = %(weights)s::sparsevec
+WHERE pk = %(pk)s AND length = %(length)s AND marks = %(marks)s::bigint[]

@@ -1,0 +1,76 @@
+-- name: timeline
+SELECT $columns, v.vec
+FROM (
+    SELECT r.* FROM records r WHERE $filter ORDER BY r.seq DESC, r.id DESC LIMIT %(limit)s
+) r
+LEFT JOIN vectors v ON v.pk = r.pk AND %(vectors)s
+ORDER BY r.seq, r.id
+
+-- name: timeline_of_buckets
+-- One walk along the index a bucket, so that a session costs what it returns and not what it holds.
+SELECT $columns, v.vec
+FROM (
+    SELECT r.*
+    FROM ($buckets) b
+    CROSS JOIN LATERAL (
+        SELECT r.* FROM records r
+        WHERE r.bucket = b.id AND $filter
+        ORDER BY r.seq DESC, r.id DESC LIMIT %(limit)s
+    ) r
+    ORDER BY r.seq DESC, r.id DESC LIMIT %(limit)s
+) r
+LEFT JOIN vectors v ON v.pk = r.pk AND %(vectors)s
+ORDER BY r.seq, r.id
+
+-- name: entries
+SELECT $columns FROM records r
+WHERE r.seq >= %(seq)s AND (r.seq, r.id) > (%(seq)s, %(id)s) AND $filter
+ORDER BY r.seq, r.id LIMIT %(limit)s
+
+-- name: entries_of_buckets
+SELECT $columns
+FROM ($buckets) b
+CROSS JOIN LATERAL (
+    SELECT r.* FROM records r
+    WHERE r.bucket = b.id AND r.seq >= %(seq)s AND (r.seq, r.id) > (%(seq)s, %(id)s) AND $filter
+    ORDER BY r.seq, r.id LIMIT %(limit)s
+) r
+ORDER BY r.seq, r.id LIMIT %(limit)s
+
+-- name: elsewhere
+SELECT 1 AS one FROM buckets b WHERE b.elsewhere AND b.id IN ($buckets) LIMIT 1
+
+-- name: fetch
+SELECT $columns, v.vec
+FROM records r LEFT JOIN vectors v ON v.pk = r.pk AND %(vectors)s
+WHERE r.key = %(key)s AND $filter
+ORDER BY r.owner IS DISTINCT FROM %(owner)s::text, r.owner IS NOT NULL, r.seq, r.id
+LIMIT 1
+
+-- name: read
+SELECT $columns, v.vec
+FROM records r LEFT JOIN vectors v ON v.pk = r.pk
+WHERE r.id = ANY(%(ids)s::text[])
+
+-- name: found
+SELECT $columns, v.vec
+FROM records r LEFT JOIN vectors v ON v.pk = r.pk AND %(vectors)s
+WHERE r.pk = ANY(%(pks)s::bigint[])
+
+-- name: count
+SELECT coalesce(sum(b.records), 0)::bigint AS records FROM buckets b WHERE $filter
+
+-- name: sessions
+SELECT b.session, b.owner, b.records, opened.created_at AS opened_at, touched.created_at AS touched_at
+FROM buckets b
+CROSS JOIN LATERAL (
+    SELECT r.created_at FROM records r WHERE r.bucket = b.id ORDER BY r.seq, r.id LIMIT 1
+) opened
+CROSS JOIN LATERAL (
+    SELECT r.created_at FROM records r WHERE r.bucket = b.id ORDER BY r.seq DESC, r.id DESC LIMIT 1
+) touched
+WHERE b.session IS NOT NULL AND b.records > 0 AND $filter
+ORDER BY b.session, coalesce(b.owner, '')
+
+-- name: alive
+SELECT 1 AS one FROM store

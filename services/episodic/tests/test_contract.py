@@ -1,0 +1,7 @@
+"""The episodic tier keeps the contract of every tier."""
+
+from a2m_server.contract import TierContract
+
+
+class TestEpisodic(TierContract):
+    pass

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from a2m_protocol.errors import A2MError, Code
+from a2m_protocol.types import FIELDS, Draft
+from a2m_protocol.where import Op, parse_where
+from a2m_semantic import tokens
+from a2m_semantic.edge import EdgeEngine
+from a2m_semantic.engine import Engine
+from a2m_semantic.server import IN_MEMORY, ServerEngine
+from a2m_semantic.store import SemanticStore
+from a2m_server.store import EVERYONE, Filter, Page
+
+RECORD_FIELDS = frozenset(name for names in FIELDS.values() for name in names) - {"tier"}
+KEYS = ["a", "a.b", 'q"', "[]", "é", "k" * 200, "$x", ""]
+RECORD_KEYS = ["role", "group", "key", "uri", "salience", "access_count", "created_at", "content", "id"]
+
+text = st.one_of(
+    st.sampled_from(["", "x", "1", "true", "a/b", "A", "é", "e\u0301", "x" * 600, "x" * 600 + "y"]),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=5),
+)
+integers = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([2**53, 2**53 + 1, 2**53 - 1, -(2**53) - 1, 2**63, 2**64, 2**64 + 1, 2**70, 10**400]),
+    st.integers(2**53, 2**53 + 8),
+    st.integers(2**200, 2**200 + 4),
+)
+floats = st.one_of(
+    st.sampled_from([0.0, -0.0, 1.0, 0.1, 1e22, 1e308, 5e-324, 2.0**53, 2.0**200]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+scalars = st.one_of(st.none(), st.booleans(), integers, floats, text)
+values = st.one_of(
+    scalars, st.lists(scalars, max_size=2), st.dictionaries(st.sampled_from(KEYS), scalars, max_size=1)
+)
+metadata = st.dictionaries(st.sampled_from(KEYS), values, max_size=4)
+drafts = st.fixed_dictionaries(
+    {"metadata": metadata},
+    optional={
+        "role": text.filter(bool).map(lambda t: t[:500]),
+        "group": text.filter(bool).map(lambda t: t[:500]),
+        "uri": text.filter(bool),
+        "salience": floats,
+    },
+)
+operators = st.one_of(
+    scalars,
+    st.lists(scalars, max_size=3),
+    st.builds(lambda op, value: {op: value}, st.sampled_from(["gt", "gte", "lt", "lte", "ne"]), scalars),
+    st.builds(lambda value: {"exists": value}, st.booleans()),
+    st.builds(lambda value: {"prefix": value}, text),
+)
+conditions = st.dictionaries(st.sampled_from(KEYS + RECORD_KEYS), operators, min_size=1, max_size=2)
+
+
+class Bench:
+    """A store and a loop to run it on, for tests that hypothesis calls many times."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._runner = asyncio.Runner()
+        self._store = SemanticStore(engine)
+        self._runner.run(self._store.open())
+
+    def close(self) -> None:
+        self._runner.run(self._store.close())
+        self._runner.close()
+
+    def agree(self, contents: list[dict[str, object]], wanted: dict[str, object]) -> None:
+        self._runner.run(self._agree(contents, wanted))
+
+    async def _agree(self, contents: list[dict[str, object]], wanted: dict[str, object]) -> None:
+        session = uuid4().hex
+        given = [
+            Draft.model_validate({"id": uuid4().hex, "content": "c", "session": session, **fields})
+            for fields in contents
+        ]
+        await self._store.write(given, EVERYONE)
+        try:
+            where = parse_where({"session": session, **wanted}, RECORD_FIELDS)
+        except A2MError:
+            return
+        held = await self._store.read([draft.id for draft in given])
+        expected = {record.id for record in held if where.matches(record.__dict__)}
+        try:
+            found = await self._store.timeline(Page(Filter(where=where)))
+        except A2MError as refused:
+            if "semantic tier" not in refused.message or not any(map(_beyond, where.conditions)):
+                raise
+            return
+        finally:
+            await self._store.forget(Filter(ids=tuple(draft.id for draft in given)))
+        assert {record.id for record in found.records} == expected
+
+
+def _beyond(condition: object) -> bool:
+    """Whether a condition is of the kinds that the README says are refused."""
+    op, value = condition.op, condition.value  # type: ignore[attr-defined]
+    if op is Op.PREFIX:
+        return len(value) > 300
+    if op not in (Op.GT, Op.GTE, Op.LT, Op.LTE):
+        return False
+    return isinstance(value, str) or abs(value) > 2**106
+
+
+@pytest.fixture(scope="module", params=["edge", "memory"])
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder: Path = tmp_path_factory.mktemp("filters")
+    bench = Bench(
+        EdgeEngine(folder, "cosine") if request.param == "edge" else ServerEngine(IN_MEMORY, "c", "cosine")
+    )
+    yield bench
+    bench.close()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(drafts, min_size=1, max_size=5), conditions)
+def test_the_engine_s_filter_agrees_with_where(
+    bench: Bench, contents: list[dict[str, object]], wanted: dict[str, object]
+) -> None:
+    bench.agree(contents, wanted)
+
+
+@given(st.one_of(integers, floats), st.one_of(integers, floats))
+def test_number_triples_are_ordered_like_numbers(a: float, b: float) -> None:
+    first, second = tokens.triple(a), tokens.triple(b)
+    if not (first[2] and second[2]):  # beyond that, a query is refused
+        assert (first < second, first == second) == (a < b, a == b)
+
+
+@given(scalars, scalars)
+def test_tokens_are_equal_exactly_when_the_values_are(a: object, b: object) -> None:
+    same = tokens.value_token("m", a) == tokens.value_token("m", b)
+    kinds = [type(v) if isinstance(v, bool | str) or v is None else float for v in (a, b)]
+    assert same == (kinds[0] is kinds[1] and a == b)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"), [({"k": {"gt": "a"}}, "no order"), ({"k": {"prefix": "x" * 600}}, "prefix")]
+)
+async def test_what_the_engine_cannot_honour_is_refused_by_name(
+    store: SemanticStore, wanted: dict[str, object], why: str
+) -> None:
+    with pytest.raises(A2MError, match=f"where.k.*semantic tier.*{why}") as refused:
+        await store.timeline(Page(Filter(where=parse_where(wanted, RECORD_FIELDS))))
+    assert refused.value.code == Code.INVALID_PARAMS

@@ -1,0 +1,123 @@
+"""On a Cluster: which bucket each id and key belongs to, and which buckets there are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from a2m_working.database import Argument, Database
+from a2m_working.layout import encode
+
+TAGS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A bucket's tag, and how often the id or key was claimed."""
+
+    tag: str
+    number: str
+
+
+class Claims:
+    """The directory, each entry in a slot of its own. It leads to buckets; what is true, a bucket says.
+
+    Whoever writes claims first, so an entry is there before its record. An entry moves to another bucket only
+    after a fence in the old one has turned away those who claimed it before.
+    """
+
+    def __init__(self, database: Database, prefix: str, keep_ms: int) -> None:
+        self._database = database
+        self._prefix = prefix + "d:"
+        self._keep_ms = keep_ms
+
+    async def take_id(self, record_id: str, home: str) -> Claim:
+        """The claim of an id: the one that exists, else `home`'s."""
+        return await self._must(self._id(record_id), "take", home)
+
+    async def take_key(self, owner: str | None, key: str, home: str) -> Claim:
+        claim = await self._must(self._key(owner, key), "take", home)
+        await self._database.command("SADD", f"{self._prefix}o:{key}", encode(owner))
+        return claim
+
+    async def id(self, record_id: str) -> Claim | None:
+        return await self._run(self._id(record_id), "look")
+
+    async def ids(self, ids: Sequence[str]) -> dict[str, Claim]:
+        """The claims that exist of `ids`."""
+        found = await self._database.together(self.id(record_id) for record_id in ids)
+        return {i: claim for i, claim in zip(ids, found, strict=True) if claim is not None}
+
+    async def key(self, owner: str | None, key: str) -> Claim | None:
+        return await self._run(self._key(owner, key), "look")
+
+    async def move_id(self, record_id: str, held: Claim, home: str) -> bool:
+        """Give an id to another bucket unless it was claimed meanwhile."""
+        return await self._move(self._id(record_id), held, home)
+
+    async def move_key(self, owner: str | None, key: str, held: Claim, home: str) -> bool:
+        return await self._move(self._key(owner, key), held, home)
+
+    async def release_id(self, record_id: str, held: Claim) -> None:
+        """Let a claim expire with its tombstone unless the id was claimed meanwhile."""
+        await self._run(self._id(record_id), "release", held.number, self._keep_ms)
+
+    async def release_key(self, owner: str | None, key: str, held: Claim) -> None:
+        await self._run(self._key(owner, key), "release", held.number, self._keep_ms)
+
+    async def owners(self, key: str) -> list[bytes]:
+        """The owners (encoded) that ever held a key."""
+        return await self._database.command("SMEMBERS", f"{self._prefix}o:{key}")
+
+    async def register(self, tag: str, owner: str | None, session: str | None) -> None:
+        """List a bucket, so that scans and sessions find it; it stays listed."""
+        await self._database.command("ZADD", self._prefix + "b", 0, tag)
+        await self._database.command("ZADD", f"{self._prefix}b:{encode(owner)}", 0, tag)
+        await self.register_session(tag, session)
+
+    async def register_session(self, tag: str, session: str | None) -> None:
+        await self._database.command("SADD", f"{self._prefix}q:{encode(session)}", tag)
+
+    async def buckets(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
+        """Tags of an owner's (encoded; None for all) buckets, empty ones too."""
+        registry = self._prefix + "b" if owner is None else f"{self._prefix}b:{owner}"
+        start = "-"
+        while True:
+            tags = await self._database.command("ZRANGEBYLEX", registry, start, "+", "LIMIT", 0, size)
+            if tags:
+                yield [tag.decode() for tag in tags]
+            if len(tags) < size:
+                return
+            start = "(" + tags[-1].decode()
+
+    async def buckets_of(self, session: str) -> list[str]:
+        """Tags of every owner's bucket of a session (encoded)."""
+        return [
+            tag.decode() for tag in await self._database.command("SMEMBERS", f"{self._prefix}q:{session}")
+        ]
+
+    async def width(self, given: int | None) -> int | None:
+        """The width of the store's vectors, which the first one `given` fixes."""
+        if given is not None:
+            await self._database.command("SET", self._prefix + "w", given, "NX")
+        stored = await self._database.command("GET", self._prefix + "w")
+        return int(stored) if stored else None
+
+    def _id(self, record_id: str) -> str:
+        return f"{self._prefix}i:{record_id}"
+
+    def _key(self, owner: str | None, key: str) -> str:
+        return f"{self._prefix}k:{encode(owner)}\0{key}"
+
+    async def _move(self, key: str, held: Claim, home: str) -> bool:
+        now = await self._run(key, "move", held.number, home)
+        return now is not None and now.tag == home
+
+    async def _must(self, key: str, *arguments: Argument) -> Claim:
+        claim = await self._run(key, *arguments)
+        assert claim is not None, "a claim that was taken exists"  # noqa: S101 the script's own promise
+        return claim
+
+    async def _run(self, key: str, *arguments: Argument) -> Claim | None:
+        answer = await self._database.write("claim", key, arguments)
+        return Claim(answer[0].decode(), answer[1].decode()) if answer else None
