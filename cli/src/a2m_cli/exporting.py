@@ -13,7 +13,7 @@ from a2m_protocol import jsonrpc
 from a2m_protocol.client import Client
 from a2m_protocol.errors import Json, JsonObject
 
-_PAGE = 1_000
+_PAGE = 500
 _READ = 100
 _AT_ONCE = 4
 _NEEDED = frozenset({"list", "transfer"})

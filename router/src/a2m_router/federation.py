@@ -199,7 +199,7 @@ class Federation:
         return len(wanted.intersection(moved.ids))
 
     async def consolidate(self) -> Consolidated:
-        return await self._keeper.consolidate()
+        return (await self._keeper.consolidate())[0]
 
     async def close_session(self, session: str, scope: Scope) -> tuple[Consolidated, int]:
         flushed = await self._keeper.close_session(session, scope)

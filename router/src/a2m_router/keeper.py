@@ -72,8 +72,8 @@ class Keeper:
             for _ in range(WORKERS):
                 tasks.create_task(self._spilling())
 
-    async def consolidate(self) -> Consolidated:
-        """Promote what was earned, then bring every tier to its capacity."""
+    async def consolidate(self) -> tuple[Consolidated, set[str | None]]:
+        """Promote what was earned, then bring every tier to its capacity; what was done, to whose records."""
         promoted = Moved()
         for member in self._tiers.movable():
             promoted.add(await self._promote_earned(member))
@@ -82,7 +82,8 @@ class Keeper:
             spilled, lost = await self._relieve(member)
             moved.add(spilled)
             dropped += lost
-        return Consolidated(moved=len(moved.ids), promoted=len(promoted.ids), dropped=dropped)
+        owners = {*moved.ids.values(), *promoted.ids.values()}
+        return Consolidated(len(moved.ids), len(promoted.ids), dropped), owners
 
     async def close_session(self, session: str, scope: Scope) -> int:
         """Move a session's records out of the working tier; how many left it."""
@@ -110,7 +111,7 @@ class Keeper:
                 await asyncio.sleep(PAUSE)
                 self._due[bucket] = None
                 continue
-            self._log(Consolidated(moved=len(moved.ids)))
+            self._log(Consolidated(moved=len(moved.ids)), set(moved.ids.values()))
             if any(why not in ("gone", "moved", "forgotten", "absent") for why in moved.stayed.values()):
                 await asyncio.sleep(PAUSE)
                 self._due[bucket] = None
@@ -119,14 +120,14 @@ class Keeper:
         while True:
             try:
                 await self._tiers.learn()
-                self._log(await self.consolidate())
+                self._log(*await self.consolidate())
             except A2MError as error:
                 log.warning("a sweep was cut short: %s", error.message)
             await asyncio.sleep(self._interval)
 
-    def _log(self, result: Consolidated) -> None:
+    def _log(self, result: Consolidated, owners: set[str | None]) -> None:
         if result.moved or result.promoted or result.dropped:
-            self._events.add(events.consolidated(result), background=True)
+            self._events.add(events.consolidated(result, owners), background=True)
 
     async def _relieve(self, member: Member) -> tuple[Moved, int]:
         """Bring one tier to its capacity and its `ttl`: what moved, and how many were dropped."""

@@ -35,13 +35,13 @@ class Tier:
 
 @dataclass(slots=True)
 class Moved:
-    """What a move did: the ids that changed tier, and why each of the others stayed."""
+    """What a move did: the ids that changed tier, each with its owner, and why each of the others stayed."""
 
-    ids: list[str] = field(default_factory=list[str])
+    ids: dict[str, str | None] = field(default_factory=dict[str, str | None])
     stayed: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, other: Moved) -> None:
-        self.ids += other.ids
+        self.ids |= other.ids
         self.stayed |= other.stayed
 
 
@@ -138,6 +138,7 @@ class Mover:
         target: Tier,
     ) -> Moved:
         etags = {record.id: record.etag for record in records}
+        owners = {record.id: record.owner for record in records}
         ready = [
             [Named(i, etags[i]) for i in unit.ids if i in etags]
             for unit in whole
@@ -150,7 +151,7 @@ class Mover:
         undone = orphans
         for record_id, outcome in outcomes.items():
             if outcome == "deleted":
-                done.ids.append(record_id)
+                done.ids[record_id] = owners[record_id]
             else:
                 done.stayed[record_id] = outcome
                 if outcome in ("changed", "forgotten"):

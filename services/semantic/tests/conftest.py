@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -33,11 +35,31 @@ def qdrant_url() -> Iterator[str]:
         pytest.skip("needs a Qdrant server: Docker does not answer and A2M_TEST_QDRANT_URL is not set")
 
 
+@pytest.fixture(scope="session")
+def empty_edge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an empty Edge store, to be copied: making one syncs the disk many times."""
+    folder = tmp_path_factory.mktemp("empty") / "edge"
+
+    async def make() -> None:
+        engine = EdgeEngine(folder, "cosine")
+        await engine.open()
+        await engine.close()
+
+    asyncio.run(make())
+    return folder
+
+
+@pytest.fixture
+def edge_folder(empty_edge: Path, tmp_path: Path) -> Path:
+    """A folder with an empty Edge store."""
+    return Path(shutil.copytree(empty_edge, tmp_path / "edge"))
+
+
 @pytest.fixture(params=["edge", "memory", "server"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+def engine(request: pytest.FixtureRequest) -> Engine:
     """Each of the three engines in turn, empty."""
     if request.param == "edge":
-        return EdgeEngine(tmp_path / "edge", "cosine")
+        return EdgeEngine(request.getfixturevalue("edge_folder"), "cosine")
     if request.param == "memory":
         return ServerEngine(IN_MEMORY, "memories", "cosine")
     return ServerEngine(request.getfixturevalue("qdrant_url"), f"test_{uuid4().hex}", "cosine")

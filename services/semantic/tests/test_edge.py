@@ -62,13 +62,13 @@ def _run_and_kill(folder: Path, start: int, lines: int) -> dict[str, set[int]]:
 
 
 @pytest.mark.slow
-async def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+async def test_a_killed_process_loses_nothing_that_it_acknowledged(edge_folder: Path) -> None:
     said: dict[str, set[int]] = {"written": set(), "forgotten": set(), "moved": set()}
     for lines in (1, 150, 77, 260):
         start = max(said["written"], default=-1) + 2  # the one after may be there, unacknowledged
-        for word, numbers in _run_and_kill(tmp_path, start, lines).items():
+        for word, numbers in _run_and_kill(edge_folder, start, lines).items():
             said[word] |= numbers
-    store = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+    store = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await store.open()
     ids = [f"{n}-{half}" for n in sorted(said["written"]) for half in "ab"]
     held = {record.id for record in await store.read(ids)}
@@ -88,8 +88,8 @@ async def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Pat
     await store.close()
 
 
-async def test_a_store_opened_again_is_what_it_was(tmp_path: Path) -> None:
-    first = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+async def test_a_store_opened_again_is_what_it_was(edge_folder: Path) -> None:
+    first = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await first.open()
     one = draft("a fact", embedding=[0.1, 3.0], key="k", metadata={"n": 2**70}, session="s")
     [written] = await first.write([one, draft("gone")][:1], EVERYONE)
@@ -97,7 +97,7 @@ async def test_a_store_opened_again_is_what_it_was(tmp_path: Path) -> None:
     await first.forget(Filter(ids=("gone",)))
     await first.write([draft("newer", key="k2")], EVERYONE)
     await first.close()
-    again = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+    again = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await again.open()
     [record] = await again.read([one.id])
     assert (record.etag, record.embedding, record.metadata) == (written.etag, one.embedding, one.metadata)
@@ -110,34 +110,34 @@ async def test_a_store_opened_again_is_what_it_was(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_folder_serves_one_process_and_says_so(tmp_path: Path) -> None:
-    first = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+async def test_a_folder_serves_one_process_and_says_so(edge_folder: Path) -> None:
+    first = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await first.open()
     with pytest.raises(A2MError, match="is in use by process"):
-        await SemanticStore(EdgeEngine(tmp_path, "cosine")).open()
+        await SemanticStore(EdgeEngine(edge_folder, "cosine")).open()
     await first.close()
-    after = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+    after = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await after.open()
     await after.close()
 
 
-async def test_another_metric_or_width_than_the_store_was_made_with_is_refused(tmp_path: Path) -> None:
-    first = SemanticStore(EdgeEngine(tmp_path, "dot"), metric="dot")
+async def test_another_metric_or_width_than_the_store_was_made_with_is_refused(edge_folder: Path) -> None:
+    first = SemanticStore(EdgeEngine(edge_folder, "dot"), metric="dot")
     await first.open()
     await first.write([draft("v", embedding=[1.0, 2.0])], EVERYONE)
     await first.close()
     with pytest.raises(A2MError, match=r"made with metric dot.*A2M_SEMANTIC_METRIC"):
-        await SemanticStore(EdgeEngine(tmp_path, "l2"), metric="l2").open()
+        await SemanticStore(EdgeEngine(edge_folder, "l2"), metric="l2").open()
     with pytest.raises(A2MError, match=r"made with dimensions 2.*A2M_SEMANTIC_DIMENSIONS"):
-        await SemanticStore(EdgeEngine(tmp_path, "dot"), metric="dot", dimensions=3).open()
-    again = SemanticStore(EdgeEngine(tmp_path, "dot"), metric="dot")
+        await SemanticStore(EdgeEngine(edge_folder, "dot"), metric="dot", dimensions=3).open()
+    again = SemanticStore(EdgeEngine(edge_folder, "dot"), metric="dot")
     await again.open()
     assert (await again.info()).dimensions == 2
     await again.close()
 
 
-async def test_readers_see_a_rewritten_key_once_and_never_an_older_value(tmp_path: Path) -> None:
-    store = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+async def test_readers_see_a_rewritten_key_once_and_never_an_older_value(edge_folder: Path) -> None:
+    store = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await store.open()
     await store.write([draft("0", key="k", embedding=[1.0, 0.0])], EVERYONE)
     done = asyncio.Event()
@@ -166,8 +166,8 @@ async def test_readers_see_a_rewritten_key_once_and_never_an_older_value(tmp_pat
     await store.close()
 
 
-async def test_a_cancelled_write_is_finished_before_the_next(tmp_path: Path) -> None:
-    store = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+async def test_a_cancelled_write_is_finished_before_the_next(edge_folder: Path) -> None:
+    store = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await store.open()
     task = asyncio.create_task(store.write([draft("one", key="k")], EVERYONE))
     await asyncio.sleep(0)
@@ -181,8 +181,8 @@ async def test_a_cancelled_write_is_finished_before_the_next(tmp_path: Path) -> 
     await store.close()
 
 
-async def test_concurrent_writers_of_one_id_or_key_make_one_record(tmp_path: Path) -> None:
-    store = SemanticStore(EdgeEngine(tmp_path, "cosine"))
+async def test_concurrent_writers_of_one_id_or_key_make_one_record(edge_folder: Path) -> None:
+    store = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await store.open()
     same = [store.write([draft("same")], EVERYONE) for _ in range(10)]
     keyed = [store.write([draft(f"k{n}", key="k")], EVERYONE) for n in range(10)]

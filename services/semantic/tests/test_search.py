@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +33,20 @@ def draft(content: str, **fields: object) -> Draft:
 
 
 @pytest.fixture(scope="module")
-async def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with 10,000 records, of which 1, 10 and 1,000 are marked."""
     folder = tmp_path_factory.mktemp("full")
+    asyncio.run(_fill(folder))
+    return folder
+
+
+async def _fill(folder: Path) -> None:
     store = SemanticStore(EdgeEngine(folder, "cosine"))
     await store.open()
     vectors = np.random.default_rng(7).standard_normal((MANY, WIDTH)).tolist()
     for start in range(0, MANY, 500):
         await store.write([_record(n, vectors[n]) for n in range(start, start + 500)], EVERYONE)
     await store.close()
-    return folder
 
 
 def _record(n: int, vector: list[float]) -> Draft:
@@ -89,7 +94,7 @@ async def test_ties_are_the_newest_first_however_many_there_are(store: SemanticS
     vector = [1.0, 2.0]
     for start in range(0, 60, 20):
         twins = [
-            draft(f"{n}", embedding=vector).model_copy(update={"content": "twin"})
+            draft(f"{n}", embedding=vector).model_copy(update={"content": "twin of " + "another " * 14})
             for n in range(start, start + 20)
         ]
         await store.write(twins, EVERYONE)
@@ -139,11 +144,11 @@ async def test_words_rank_as_bm25_does(store: SemanticStore) -> None:
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
 @pytest.mark.parametrize("kind", ["edge", "memory"])
-async def test_each_metric_ranks_and_scores_as_it_says(metric: Metric, kind: str, tmp_path: Path) -> None:
-    engine = EdgeEngine(tmp_path, metric) if kind == "edge" else ServerEngine(IN_MEMORY, "c", metric)
+async def test_each_metric_ranks_and_scores_as_it_says(metric: Metric, kind: str, edge_folder: Path) -> None:
+    engine = EdgeEngine(edge_folder, metric) if kind == "edge" else ServerEngine(IN_MEMORY, "c", metric)
     store = SemanticStore(engine, metric=metric)
     await store.open()
-    vectors = [[1.0, 0.0], [3.0, 3.0], [0.0, 0.0], [-1.0, 0.5], [1e30, 1.0], [1e-30, 0.0]]
+    vectors = [[1.0, 0.0], [3.0, 3.0], [0.0, 0.0], [-1.0, 0.5], [1e15, 1.0], [1e-30, 0.0]]
     await store.write([draft(str(n), embedding=v) for n, v in enumerate(vectors)], EVERYONE)
     query = [2.0, 1.0]
     found = (await store.search(Search(Filter(), 10, embedding=query, vectors=True))).records

@@ -111,8 +111,13 @@ async def retries_are_not_logged(probe: Probe) -> None:
 @check("EVENTS-09", phase="alone")
 async def refusals_are_not_logged(probe: Probe) -> None:
     cursor = await _head(probe)
-    await probe.refused("remember", {"records": [probe.record("good"), {"role": "no content"}]}, -32602)
-    await probe.refused("forget", {}, -32602)
+    for method, params in (
+        ("remember", {"records": [probe.record("good"), {"role": "no content"}]}),
+        ("remember", {"records": []}),
+        ("forget", {}),
+        ("forget", {"ids": "no list"}),
+    ):
+        await probe.answer(method, params)
     equal(await _after(probe, cursor, "written"), [], "written events of a refused call")
     equal(await _after(probe, cursor, "forgotten"), [], "forgotten events of a refused call")
 

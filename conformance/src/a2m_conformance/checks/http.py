@@ -12,7 +12,7 @@ from a2m_conformance.values import equal
 
 _DESCRIBE: dict[str, Json] = {"jsonrpc": "2.0", "id": 1, "method": "memory/describe", "params": {}}
 _CHUNK = 1 << 20
-_MOST_WE_SEND = 128
+_MOST_WE_SEND = 64
 
 
 @check("HTTP-01")

@@ -50,7 +50,7 @@ async def batches_keep_their_order(probe: Probe) -> None:
 async def calls_keep_their_order(probe: Probe) -> None:
     names = [f"{probe.mark}-{name}" for name in "qzamxbyckd"]
     for name in names:
-        await probe.write(probe.record(f"turn {name}", id=name))
+        await probe.write(probe.record(f"call {name}", id=name))
     for _ in range(3):
         equal(ids(await probe.mine()), names, "the order of ten quick writes")
 

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-import httpx
-
 from a2m_protocol import jsonrpc
 from a2m_protocol.answers import envelope, http_error
+from a2m_protocol.connections import Address, Answer, Connections, ExchangeError, Headers
 from a2m_protocol.credentials import TokenFile
 from a2m_protocol.errors import JsonObject, TransportError
 from a2m_protocol.types import PROTOCOL
@@ -40,10 +39,11 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """JSON-RPC by POST to `url`, over one pool of connections that are kept alive.
+    """JSON-RPC by POST to `url`, over connections that are kept alive and used again.
 
-    `token` or the content of `token_file` (read again when it changes) is sent as a bearer token. Proxies
-    named in the environment are not used. `connect_timeout` bounds the connection alone, in seconds.
+    `token` or the content of `token_file` (read again when it changes) is sent as a bearer token.
+    Redirects are not followed, proxies named in the environment not used. `connect_timeout` bounds the
+    making of a connection, in seconds. Raises `ValueError` for what is no URL and for an unusable token.
     """
 
     deliver: Deliver | None = None
@@ -56,72 +56,50 @@ class HttpTransport:
         token_file: Path | None = None,
         connect_timeout: float = 5.0,
         max_connections: int = 100,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url
-        self._target = httpx.URL(url)
-        self._token = token.encode() if token is not None else None
+        self._address = Address.of(url)
+        self._token = token.encode("ascii") if token is not None else None
         self._token_file = TokenFile(token_file) if token_file is not None else None
         self._connect_timeout = connect_timeout
-        # Idle connections are given up well before a server does, lest a call meets one that is closing.
-        self._limits = httpx.Limits(
-            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=30.0
-        )
-        self._given = transport
-        self._client: httpx.AsyncClient | None = None
+        self._most = max_connections
+        self._connections: Connections | None = None
 
     async def open(self) -> None:
-        self._client = httpx.AsyncClient(limits=self._limits, transport=self._given, trust_env=False)
+        self._connections = Connections(self._address, self._most, self._connect_timeout)
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
 
     async def exchange(self, message: JsonObject, seconds: float) -> JsonObject:
-        response = await self._post(message, seconds)
-        if response.status_code == 200:
-            return envelope(response.content, message["id"], self.url)
-        raise http_error(response, self.url)
+        answer = await self._post(message, seconds)
+        if answer.status == 200:
+            return envelope(answer.body, message["id"], self.url)
+        raise http_error(answer, self.url)
 
     async def notify(self, message: JsonObject, seconds: float) -> None:
-        response = await self._post(message, seconds)
-        if response.status_code not in (200, 202, 204):
-            raise http_error(response, self.url)
+        answer = await self._post(message, seconds)
+        if answer.status not in (200, 202, 204):
+            raise http_error(answer, self.url)
 
-    async def _post(self, message: JsonObject, seconds: float) -> httpx.Response:
-        if self._client is None:
+    async def _post(self, message: JsonObject, seconds: float) -> Answer:
+        if self._connections is None:
             raise TransportError(f"{self.url}: the client is not open", maybe_received=False, retryable=False)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"accept", b"application/json"),
-            (b"a2m-protocol-version", PROTOCOL.encode()),
-        ]
         token = self._token_file.token if self._token_file is not None else self._token
-        if token is not None:
-            headers.append((b"authorization", b"Bearer " + token))
-        request = self._client.build_request(
-            "POST",
-            self._target,
-            content=jsonrpc.encode(message),
-            headers=headers,
-            timeout=httpx.Timeout(seconds, connect=min(seconds, self._connect_timeout)),
-        )
+        headers = _HEADERS if token is None else [*_HEADERS, (b"authorization", b"Bearer " + token)]
         try:
-            # httpx limits each read and write alone; this limits the call, however slowly bytes drip in.
-            async with asyncio.timeout(seconds):
-                return await self._client.send(request)
-        except TimeoutError as error:
-            raise TransportError(
-                f"{self.url}: no answer within {seconds:g} s", maybe_received=True
-            ) from error
-        except _NEVER_SENT as error:
-            raise TransportError(f"{self.url}: {_reason(error)}", maybe_received=False) from error
-        except (httpx.HTTPError, httpx.StreamError) as error:
-            raise TransportError(f"{self.url}: {_reason(error)}", maybe_received=True) from error
+            return await self._connections.post(headers, jsonrpc.encode(message), seconds)
+        except ExchangeError as error:
+            raise TransportError(f"{self.url}: {error}", maybe_received=error.sent) from error
 
 
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_HEADERS: Headers = [
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json"),
+    (b"a2m-protocol-version", PROTOCOL.encode()),
+]
 
 
 class LocalTransport:
@@ -157,7 +135,3 @@ class LocalTransport:
             if not deadline.expired():
                 raise
             raise TransportError(f"no answer within {seconds:g} s", maybe_received=True) from error
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

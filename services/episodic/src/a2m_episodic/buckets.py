@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from a2m_episodic.batch import Bucket
-from a2m_episodic.database import Connection, query, rows
+from a2m_episodic.database import Connection, rows
+from a2m_episodic.queries import query
 from a2m_episodic.values import digest
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """Buckets locked until the transaction ends: their numbers, their last `seq`, and the clock as a `seq`."""
+    """Buckets locked to the transaction's end: their numbers, their last `seq`, and the clock as a `seq`."""
 
     numbers: dict[Bucket, int]
     last: dict[Bucket, int]

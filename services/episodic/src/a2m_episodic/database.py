@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from string import Template
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -13,7 +12,7 @@ import psycopg_pool
 from pgvector.psycopg import register_vector_async
 from psycopg.rows import DictRow, dict_row
 
-from a2m_episodic.queries import queries
+from a2m_episodic.queries import query
 from a2m_episodic.settings import EpisodicSettings
 from a2m_protocol.errors import A2MError, Code, invalid_params, unavailable
 
@@ -24,7 +23,7 @@ Result = TypeVar("Result")
 SCHEMA = "episodic"
 ATTEMPTS = 4
 
-_CONFIGURE = queries("session")["configure"].template.encode()
+_CONFIGURE = query("session", "configure").encode()
 
 
 class Database:
@@ -56,7 +55,7 @@ class Database:
             await self._pool.close()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self) -> AsyncGenerator[Connection]:
         """A connection in autocommit, for reads of one statement."""
         with translated():
             async with self._pool.connection() as connection:
@@ -87,14 +86,8 @@ async def rows(connection: Connection, query: str, values: Values | None = None)
     return await cursor.fetchall()
 
 
-def query(file: str, name: str, /, **parts: str) -> str:
-    """A query of a `.sql` file with its SQL parts put in."""
-    template: Template = queries(file)[name]
-    return template.substitute(parts)
-
-
 @asynccontextmanager
-async def single(settings: EpisodicSettings) -> AsyncIterator[Connection]:
+async def single(settings: EpisodicSettings) -> AsyncGenerator[Connection]:
     """A connection of its own, outside of the pool, in autocommit."""
     with translated():
         connection = await psycopg.AsyncConnection[DictRow].connect(
@@ -105,7 +98,7 @@ async def single(settings: EpisodicSettings) -> AsyncIterator[Connection]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """The error boundary: what psycopg raises inside leaves as `A2MError`, its cause kept."""
     try:
         yield

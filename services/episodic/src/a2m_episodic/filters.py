@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from a2m_episodic.queries import query
 from a2m_episodic.terms import word_marks
 from a2m_episodic.values import exact, fact, scalar
 from a2m_protocol.errors import invalid_params
@@ -96,13 +97,12 @@ def compile_filter(selected: Filter) -> Conditions:
         found.rest.append(f"(r.key = {key} OR r.key >= {low} AND r.key < {high})")
     if selected.words is not None:
         marks = found.bind(word_marks(selected.words))
-        inside = f"r.pk IN (SELECT w.pk FROM lexical w WHERE w.marks @> {marks}::bigint[])"
+        inside = query("filter", "words", marks=f"{marks}::bigint[]")
         found.rest.append(inside if selected.words else "FALSE")
     sessions = selected.where.only("session")
     if sessions is not None:
-        found.buckets = f"SELECT b.id FROM buckets b WHERE {found.scope('b')} AND " + _any_text(
-            found, "b.session", sessions
-        )
+        inside = f"{found.scope('b')} AND {_any_text(found, 'b.session', sessions)}"
+        found.buckets = query("filter", "buckets", filter=inside)
     found.rest += [_condition(found, condition) for condition in selected.where.conditions]
     return found
 

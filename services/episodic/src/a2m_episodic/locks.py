@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from a2m_episodic.database import SCHEMA, Connection, query, rows
+from a2m_episodic.database import SCHEMA, Connection, rows
+from a2m_episodic.queries import query
 from a2m_episodic.values import lock_number
 
 MAX_NAMES = 128

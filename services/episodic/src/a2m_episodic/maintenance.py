@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from a2m_episodic.database import SCHEMA, Connection, Database, query, rows, single
-from a2m_episodic.indexes import build_index
+from a2m_episodic.database import SCHEMA, Connection, Database, rows, single
+from a2m_episodic.indexes import build_index, is_indexed
+from a2m_episodic.queries import query
 from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.state import State
 from a2m_episodic.terms import analyse
@@ -54,15 +55,21 @@ class Maintenance:
             await self._database.configure(connection)
             [locked] = await rows(connection, query("maintain", "try_lock"), {"number": _LOCK})
             if locked["mine"]:
-                if self._state.dimensions is not None:
-                    built = await build_index(connection, self._settings.metric, self._state.dimensions)
-                    if built:
-                        log.info("built the index of vectors")
                 await self._purge(connection)
                 await self._count(connection)
                 await self._bake(connection)
+                await self._index(connection)
             [corpus] = await rows(connection, query("maintain", "corpus"))
             self._state.baked = corpus["baked"]
+            if self._state.dimensions is not None and not self._state.indexed:
+                self._state.indexed = await is_indexed(
+                    connection, self._settings.metric, self._state.dimensions
+                )
+
+    async def _index(self, connection: Connection) -> None:
+        dimensions = self._state.dimensions
+        if dimensions is not None and await build_index(connection, self._settings.metric, dimensions):
+            log.info("%s built its index of vectors", self._settings.name)
 
     async def _purge(self, connection: Connection) -> None:
         seconds = self._settings.tombstone_days * 86_400

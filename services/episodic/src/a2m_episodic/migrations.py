@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from a2m_episodic.database import SCHEMA, Connection, query, rows, single
-from a2m_episodic.queries import migrations
+from a2m_episodic.database import SCHEMA, Connection, rows, single
+from a2m_episodic.queries import migrations, query
 from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.values import lock_number
 from a2m_protocol.errors import A2MError, Code

@@ -14,7 +14,7 @@ def queries(name: str) -> Mapping[str, Template]:
 
     A query takes values as `%(name)s` and SQL, which only this package writes, as `$name`.
     """
-    text = (files(__package__) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    text = (files("a2m_episodic") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
     found: dict[str, Template] = {}
     for part in text.split("-- name: ")[1:]:
         title, _, body = part.partition("\n")
@@ -22,10 +22,15 @@ def queries(name: str) -> Mapping[str, Template]:
     return found
 
 
+def query(file: str, name: str, /, **parts: str) -> str:
+    """A query of `sql/<file>.sql` with its SQL parts put in."""
+    return queries(file)[name].substitute(parts)
+
+
 @cache
 def migrations() -> Mapping[int, tuple[str, str]]:
     """Number to (name, SQL) of `sql/migrations/NNNN_name.sql`, ascending."""
-    found = sorted((files(__package__) / "sql" / "migrations").iterdir(), key=lambda file: file.name)
+    found = sorted((files("a2m_episodic") / "sql" / "migrations").iterdir(), key=lambda file: file.name)
     scripts = [file for file in found if file.name.endswith(".sql")]
     return {
         int(file.name[:4]): (file.name[5:].removesuffix(".sql"), file.read_text(encoding="utf-8"))

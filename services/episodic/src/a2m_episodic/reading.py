@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from a2m_episodic import rows as shape
-from a2m_episodic.database import Connection, Database, query, rows
+from a2m_episodic.database import Connection, Database, rows
 from a2m_episodic.filters import Conditions, compile_filter, owned_by
+from a2m_episodic.queries import query
 from a2m_protocol.clock import MAX_SEQ
 from a2m_protocol.types import Record
 from a2m_server.store import Entry, Filter, Found, Page, Scope, SessionInfo

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from a2m_episodic import rows as shape
 from a2m_episodic.batch import Bucket, Held, outranks, tombstone
 from a2m_episodic.buckets import Entered, enter, settle
-from a2m_episodic.database import Connection, Database, query, rows
+from a2m_episodic.database import Connection, Database, rows
 from a2m_episodic.filters import compile_filter
 from a2m_episodic.locks import lock
+from a2m_episodic.queries import query
 from a2m_server.store import (
     Buried,
     Deleted,
@@ -54,7 +55,9 @@ class Remover:
 
         async def work(connection: Connection) -> dict[str, Deleted]:
             live, graves = await _named(connection, list(etags))
-            outcomes = {i: _standing(etag, live.get(i), graves.get(i)) for i, etag in etags.items()}
+            outcomes: dict[str, Deleted] = {
+                i: _standing(etag, live.get(i), graves.get(i)) for i, etag in etags.items()
+            }
             if set(outcomes.values()) == {"deleted"}:
                 entered = await enter(connection, {row.bucket for row in live.values()})
                 left: list[Tombstone] = []

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pgvector import Vector
 
 from a2m_episodic import rows as shape
-from a2m_episodic.database import Connection, Database, query, rows
+from a2m_episodic.database import Connection, Database, rows
 from a2m_episodic.filters import Conditions, Value, compile_filter
 from a2m_episodic.indexes import OPERATORS, index_type
+from a2m_episodic.queries import query
 from a2m_episodic.reading import by_bucket
 from a2m_episodic.state import State
 from a2m_episodic.terms import query_vector, term_marks
@@ -104,7 +105,7 @@ class Searcher:
         }
         parts = {"operator": OPERATORS[self._metric].sign, **over.parts("v")}
         read: Sequence[shape.Row] = []
-        if not over.few:
+        if self._state.indexed and not over.few:
             indexed = index_type(len(embedding))
             factor = "2" if indexed.startswith("halfvec") else "1"
             read = await rows(

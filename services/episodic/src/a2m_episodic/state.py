@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class State:
-    """`dimensions` once they are fixed, `baked` as the mean length that new weights assume.
+    """`dimensions` once they are fixed, `indexed` once vectors have an index.
 
-    `work` is set when there may be something for the maintenance to do at once.
+    `baked` is the mean length of a record that new weights assume. `work` is set when there may be something for the maintenance to do at once.
     """
 
     dimensions: int | None = None
+    indexed: bool = False
     baked: float = 20.0
     work: asyncio.Event = field(default_factory=asyncio.Event)
 

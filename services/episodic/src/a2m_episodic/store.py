@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from a2m_episodic.database import Database, query, rows
+from a2m_episodic.database import Database, rows
 from a2m_episodic.indexes import OPERATORS
 from a2m_episodic.maintenance import Maintenance
 from a2m_episodic.migrations import migrate
+from a2m_episodic.queries import query
 from a2m_episodic.reading import Reader
 from a2m_episodic.removing import Remover
 from a2m_episodic.searching import Searcher

@@ -10,8 +10,9 @@ from uuid import UUID
 from a2m_episodic import rows as shape
 from a2m_episodic.batch import Batch, Bucket, Held, with_seq
 from a2m_episodic.buckets import enter, settle
-from a2m_episodic.database import Connection, Database, query, rows
+from a2m_episodic.database import Connection, Database, rows
 from a2m_episodic.locks import lock
+from a2m_episodic.queries import query
 from a2m_episodic.state import State
 from a2m_episodic.terms import Analysis, analyse
 from a2m_protocol.errors import embedding_mismatch
@@ -76,12 +77,14 @@ class Writer:
         return widths[0] if widths else None
 
     async def _fix_width(self, connection: Connection, width: int) -> None:
-        if self._state.dimensions is None:
+        fixed = self._state.dimensions
+        if fixed is None:
             # A second first vector waits here for the first one's transaction.
             await rows(connection, query("write", "fix_dimensions"), {"dimensions": width})
             [held] = await rows(connection, query("write", "dimensions"))
-            if held["dimensions"] != width:
-                raise embedding_mismatch(held["dimensions"], width)
+            fixed = held["dimensions"]
+        if fixed != width:
+            raise embedding_mismatch(fixed, width)
 
 
 async def _analyses(texts: set[str], mean: float) -> dict[str, Analysis]:

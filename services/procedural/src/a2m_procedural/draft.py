@@ -47,7 +47,10 @@ def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: s
         if old is not None and shelved is not None and kept_in_git(old) == kept_in_git(record):
             file = shelved.page.file
         else:
-            path = shelved.path if shelved is not None else _new_path(record, parent, occupied)
+            if shelved is not None:
+                path = shelved.path
+            else:
+                path = view.hidden.get(record_id) or _new_path(record, parent, occupied)
             data = _file(record, path, shelved)
             files[path] = data
             edits.append(Edit("Add" if shelved is None else "Rewrite", folder_part(path), record))

@@ -42,7 +42,7 @@ class Plumbing:
 
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self._git = Git(str(folder))
-        self._env = _environment() | env
+        self._env: dict[str, str] = {**_environment(), **env}
         self._lent: tuple[int, ...] = ()
 
     def lend(self, descriptor: int | None) -> None:
@@ -51,18 +51,18 @@ class Plumbing:
 
     def run(self, *arguments: str, data: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
         """What a git command prints, or `GitError` with what it complained of."""
-        given = self._env | (env or {})
+        given = {**self._env, **(env or {})}
         unset = [name for name in os.environ if name.startswith("GIT_") and name not in given]
         # GitPython passes this process's environment on; only `env` can take a variable out of it.
         scrub = ["env", *(word for name in unset for word in ("-u", name))] if unset else []
-        child = self._git.execute(
+        child: Any = self._git.execute(
             [*scrub, Git.GIT_PYTHON_GIT_EXECUTABLE or "git", *arguments],
             istream=cast("Any", PIPE),
             as_process=True,
             env=given,
             pass_fds=self._lent,
         )
-        process = cast("subprocess.Popen[bytes]", child.proc)
+        process: subprocess.Popen[bytes] = child.proc
         try:
             out, err = process.communicate(data, timeout=TIMEOUT)
         except subprocess.TimeoutExpired as error:

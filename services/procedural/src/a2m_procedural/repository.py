@@ -1,8 +1,7 @@
-"""A git repository through GitPython's `Git`: objects by plumbing, a ref that moves only from where it was.
+"""One branch of a git repository: objects by plumbing, and a ref that moves only from where it was.
 
-Nothing here reads a person's or the system's configuration, runs a hook, asks on a terminal or signs. Content
-and messages go in by standard input or files of our own; the command line holds only options, object names
-and the branch.
+Content and messages go in by standard input or files of our own; the command line holds only options, object
+names, the branch and paths that we chose.
 """
 
 from __future__ import annotations
@@ -11,43 +10,20 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import PIPE
 from tempfile import TemporaryDirectory
-from typing import Any, cast
-
-from git import Git, Repo
 
 from a2m_procedural.names import SKILL
+from a2m_procedural.plumbing import GitError, Plumbing
 
-TIMEOUT = 60.0
 LOCK_TRIES = 20
 STALE_LOCK = 30.0
-EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 _HEX = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_CONFIG = {
-    "safe.directory": "*",
-    "core.hooksPath": os.devnull,
-    "core.fsmonitor": "false",
-    "core.fsync": "all",
-    "core.fsyncMethod": "fsync",
-    "core.logAllRefUpdates": "true",
-    "core.quotePath": "false",
-    "commit.gpgSign": "false",
-    "log.showSignature": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "i18n.commitEncoding": "UTF-8",
-}
-
-
-class GitError(Exception):
-    """git refused a command; the text is what it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +32,24 @@ class Blob:
     sha: str
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Who commits, when (milliseconds since 1970) and why."""
+
+    name: str
+    email: str
+    ms: int
+    message: str
+
+    def env(self) -> dict[str, str]:
+        who = {"NAME": self.name, "EMAIL": self.email, "DATE": f"{self.ms // 1000} +0000"}
+        return {
+            f"GIT_{role}_{what}": given for role in ("AUTHOR", "COMMITTER") for what, given in who.items()
+        }
+
+
 class Repository:
-    """One thread's hands on a repository and one branch of it; see `open_repository`."""
+    """One thread's hands on a repository; made by `open_repository`."""
 
     def __init__(self, git_dir: Path, common_dir: Path, work_tree: Path | None, branch: str | None) -> None:
         self.private = common_dir / "a2m"
@@ -65,41 +57,44 @@ class Repository:
         self._git_dir = git_dir
         self._common = common_dir
         self._work_tree = work_tree
-        self._lent: tuple[int, ...] = ()
-        self._git = Git(str(work_tree or git_dir))
-        self._git.update_environment(**self._environment())
-        head = self._ask("symbolic-ref", "-q", "HEAD")
-        self.ref = f"refs/heads/{branch}" if branch else head
+        env = {"GIT_DIR": str(git_dir), "GIT_COMMON_DIR": str(common_dir)}
+        if work_tree is not None:
+            env["GIT_WORK_TREE"] = str(work_tree)
+        self._git = Plumbing(work_tree or git_dir, env)
+        self.ref = f"refs/heads/{branch}" if branch else self._git.ask("symbolic-ref", "-q", "HEAD")
         if not self.ref:
             raise GitError("its HEAD is detached: name the branch to use in A2M_PROCEDURAL_BRANCH")
-        self.run("check-ref-format", self.ref)
-        self._plain_refs = not self._ask("config", "--get", "extensions.refStorage").startswith("reftable")
-
-    def close(self) -> None:
-        self._git.clear_cache()
+        self._git.run("check-ref-format", self.ref)
+        self._plain_refs = not self._git.ask("config", "--get", "extensions.refStorage").startswith(
+            "reftable"
+        )
+        self._empty = self._git.run("hash-object", "-t", "tree", "--stdin").decode().strip()
 
     def lend(self, descriptor: int | None) -> None:
         """Let the children of following commands inherit the write lock."""
-        self._lent = () if descriptor is None else (descriptor,)
+        self._git.lend(descriptor)
 
     def head(self) -> str | None:
         """The commit at the tip of the branch, read from the ref's file where that is enough."""
+        text = None
         if self._plain_refs:
             try:
                 text = (self._common / self.ref).read_text().strip()
             except FileNotFoundError:
                 text = self._packed()
-                if text is None:
-                    return None
-            if _HEX.fullmatch(text):
+            if text is not None and _HEX.fullmatch(text):
                 return text
-        return self._ask("rev-parse", "--verify", "-q", self.ref) or None
+        if not (self._common / "HEAD").exists():
+            raise GitError(f"{self._common} is gone")
+        if self._plain_refs and text is None:
+            return None
+        return self._git.ask("rev-parse", "--verify", "-q", self.ref) or None
 
     def skills(self, commit: str) -> tuple[list[Blob], set[str]]:
         """The regular files named `SKILL.md` in a commit, and all its paths and folders in lower case."""
         found: list[Blob] = []
         occupied: set[str] = set()
-        for line in self.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
+        for line in self._git.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
             if line:
                 info, _, name = line.partition(b"\t")
                 mode, _, sha = info.decode().split(" ")
@@ -110,35 +105,38 @@ class Repository:
                     found.append(Blob(path, sha))
         return found, occupied
 
-    def read(self, sha: str) -> bytes:
-        """A blob's bytes, by one long-lived `cat-file --batch`."""
-        try:
-            return self._git.get_object_data(sha)[3]
-        except (ValueError, OSError):
-            # That process ended or lost its place: a new one answers, or the object is really not there.
-            self._git.clear_cache()
-            try:
-                return self._git.get_object_data(sha)[3]
-            except ValueError as error:
-                raise GitError(f"object {sha} cannot be read") from error
+    def read(self, shas: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of blobs, by one command for all."""
+        wanted = list(dict.fromkeys(shas))
+        if not wanted:
+            return {}
+        printed = self._git.run("cat-file", "--batch", data="\n".join([*wanted, ""]).encode())
+        found: dict[str, bytes] = {}
+        start = 0
+        for sha in wanted:
+            end = printed.index(b"\n", start)
+            name, kind, *size = printed[start:end].decode().split(" ")
+            if name != sha or kind != "blob" or not size:
+                raise GitError(f"object {sha} cannot be read: {kind}")
+            start = end + 1 + int(size[0])
+            found[sha] = printed[end + 1 : start]
+            start += 1
+        return found
 
     def added(self, commit: str) -> dict[str, int]:
         """When each `SKILL.md` was last added, by its author's clock, in seconds since 1970."""
+        form = ("--no-renames", "--diff-filter=A", "--format=%x01%at", "--name-only", "-z")
         times: dict[str, int] = {}
         at = 0
-        listed = self.run(
-            "log", "--no-renames", "--diff-filter=A", "--format=%x01%at", "--name-only", "-z", commit,
-            "--", f":(glob)**/{SKILL}",
-        )  # fmt: skip
-        for token in listed.split(b"\0"):
-            text = token.lstrip(b"\n")
+        for token in self._git.run("log", *form, commit, "--", f":(glob)**/{SKILL}").split(b"\0"):
+            text = token.removeprefix(b"\n")
             if text.startswith(b"\x01"):
                 at = int(text[1:].strip() or 0)
             elif text:
                 times.setdefault(os.fsdecode(text), max(at, 0))
         return times
 
-    def commit(self, base: str | None, files: Mapping[str, bytes | None], message: str, ms: int) -> str:
+    def commit(self, base: str | None, files: Mapping[str, bytes | None], note: Note) -> str:
         """A commit on `base` that writes, or with None removes, some paths; no ref points to it yet."""
         with TemporaryDirectory(dir=self._workshop()) as name:
             folder = Path(name)
@@ -147,30 +145,23 @@ class Repository:
                 if data is not None:
                     paths.append(folder / str(len(paths)))
                     paths[-1].write_bytes(data)
-            listed = "".join(f"{path}\n" for path in paths).encode()
-            shas = iter(self.run("hash-object", "-w", "--no-filters", "--stdin-paths", data=listed).split())
+            listed = b"".join(os.fsencode(path) + b"\n" for path in paths)
+            shas = iter(
+                self._git.run("hash-object", "-w", "--no-filters", "--stdin-paths", data=listed).split()
+            )
             index = {"GIT_INDEX_FILE": str(folder / "index")}
             if base is not None:
-                self.run("read-tree", base, env=index)
+                self._git.run("read-tree", base, env=index)
             lines: list[bytes] = []
             for path, data in files.items():
-                info = b"0 " + b"0" * 40 if data is None else b"100644 " + next(shas)
+                info = b"0 " + b"0" * len(self._empty) if data is None else b"100644 " + next(shas)
                 lines.append(info + b"\t" + os.fsencode(path) + b"\0")
-            self.run("update-index", "-z", "--index-info", data=b"".join(lines), env=index)
-            tree = self.run("write-tree", env=index).decode().strip()
+            self._git.run("update-index", "-z", "--index-info", data=b"".join(lines), env=index)
+            tree = self._git.run("write-tree", env=index).decode().strip()
         parents = () if base is None else ("-p", base)
-        stamp = f"{ms // 1000} +0000"
-        dates = {"GIT_AUTHOR_DATE": stamp, "GIT_COMMITTER_DATE": stamp}
-        return (
-            self.run("commit-tree", tree, *parents, "-F", "-", data=message.encode(), env=dates)
-            .decode()
-            .strip()
-        )
-
-    def author(self, name: str, email: str) -> None:
-        self._git.update_environment(
-            GIT_AUTHOR_NAME=name, GIT_AUTHOR_EMAIL=email, GIT_COMMITTER_NAME=name, GIT_COMMITTER_EMAIL=email
-        )
+        data = note.message.encode()
+        made = self._git.run("commit-tree", tree, *parents, "-F", "-", data=data, env=note.env())
+        return made.decode().strip()
 
     def advance(self, old: str | None, new: str) -> bool:
         """Move the branch from `old` to `new`; False when it is no longer at `old`.
@@ -179,7 +170,7 @@ class Repository:
         """
         for _ in range(LOCK_TRIES):
             try:
-                self.run("update-ref", "-m", "a2m", self.ref, new, old or "0" * len(new))
+                self._git.run("update-ref", "-m", "a2m", self.ref, new, old or "0" * len(new))
             except GitError:
                 now = self.head()
                 if now != old:
@@ -192,59 +183,25 @@ class Repository:
                 time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 jitter, no secret
             else:
                 return True
-        raise GitError("another git process keeps the branch locked; a stale lock goes after 30 s")
+        raise GitError(
+            f"another git process keeps the branch locked; a stale lock goes after {STALE_LOCK:g} s"
+        )
 
     def contains(self, commit: str) -> bool:
         """Whether the branch has a commit in its history."""
         try:
-            self.run("merge-base", "--is-ancestor", commit, self.ref)
+            self._git.run("merge-base", "--is-ancestor", commit, self.ref)
         except GitError:
             return False
         return True
 
     def blocked(self, old: str | None, new: str) -> str | None:
         """Why the checked-out files cannot follow from `old` to `new`, or None when they can."""
-        if not self._checked_out():
-            return None
-        try:
-            self._run_in_tree("update-index", "-q", "--refresh", tolerate=True)
-            self._run_in_tree("read-tree", "-n", "-m", "-u", old or EMPTY_TREE, new)
-        except GitError as error:
-            return str(error)
-        return None
+        return self._read_tree(old, new, "-n") if self._checked_out() else None
 
     def follow(self, old: str | None, new: str) -> bool:
         """Bring the checked-out files from `old` to `new`; False, and all as it was, if some are changed."""
-        if self._checked_out():
-            try:
-                self._run_in_tree("update-index", "-q", "--refresh", tolerate=True)
-                self._run_in_tree("read-tree", "-m", "-u", old or EMPTY_TREE, new)
-            except GitError:
-                return False
-        return True
-
-    def run(self, *arguments: str, data: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-        """What a git command prints, or `GitError` with what it complained of."""
-        child = cast(
-            "Any",
-            self._git.execute(
-                [Git.GIT_PYTHON_GIT_EXECUTABLE or "git", *arguments],
-                istream=cast("Any", PIPE),
-                as_process=True,
-                env=env,
-                pass_fds=self._lent,
-            ),
-        )
-        process = cast("subprocess.Popen[bytes]", child.proc)
-        try:
-            out, err = process.communicate(data, timeout=TIMEOUT)
-        except subprocess.TimeoutExpired as error:
-            process.kill()
-            process.communicate()
-            raise GitError(f"git {arguments[0]} did not end within {TIMEOUT:g} s") from error
-        if process.returncode:
-            raise GitError(err.decode(errors="replace").strip() or f"git {arguments[0]} failed")
-        return out
+        return not self._checked_out() or self._read_tree(old, new) is None
 
     def clean(self) -> None:
         """Remove what killed writers left; only for the holder of the write lock."""
@@ -255,72 +212,47 @@ class Repository:
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
-    def _ask(self, *arguments: str) -> str:
+    def _read_tree(self, old: str | None, new: str, *options: str) -> str | None:
+        """git's two-way merge of index and files; if a person's changes made it give way, which."""
+        env = {"GIT_INDEX_FILE": str(self._git_dir / "index")}
+        # It fails when some file is changed, which the merge judges better.
+        with suppress(GitError):
+            self._git.run("update-index", "-q", "--unmerged", "--refresh", env=env)
         try:
-            return self.run(*arguments).decode().strip()
-        except GitError:
-            return ""
-
-    def _run_in_tree(self, *arguments: str, tolerate: bool = False) -> None:
-        try:
-            self.run(*arguments, env={"GIT_INDEX_FILE": str(self._git_dir / "index")})
-        except GitError:
-            if not tolerate:
-                raise
+            self._git.run("read-tree", "-m", "-u", *options, old or self._empty, new, env=env)
+        except GitError as error:
+            return str(error)
+        return None
 
     def _checked_out(self) -> bool:
-        return self._work_tree is not None and self._ask("symbolic-ref", "-q", "HEAD") == self.ref
+        return self._work_tree is not None and self._git.ask("symbolic-ref", "-q", "HEAD") == self.ref
 
     def _packed(self) -> str | None:
         try:
             lines = (self._common / "packed-refs").read_text(errors="surrogateescape").splitlines()
         except FileNotFoundError:
             return None
-        return next(
-            (sha for sha, _, name in (line.partition(" ") for line in lines) if name == self.ref), None
-        )
+        refs = (line.partition(" ") for line in lines)
+        return next((sha for sha, _, name in refs if name == self.ref), None)
 
     def _locks(self) -> Iterator[Path]:
         yield self._common / f"{self.ref}.lock"
         yield self._git_dir / "HEAD.lock"
-
-    def _environment(self) -> dict[str, str]:
-        nowhere = str(self.private / "nowhere")
-        given = {
-            "HOME": nowhere,
-            "XDG_CONFIG_HOME": nowhere,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_SYSTEM": os.devnull,
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_PARAMETERS": "",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-            "GIT_NAMESPACE": "",
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
-            "GIT_OBJECT_DIRECTORY": str(self._common / "objects"),
-            "GIT_COMMON_DIR": str(self._common),
-            "GIT_DIR": str(self._git_dir),
-            "GIT_INDEX_FILE": str(self.private / "no-index"),
-            "GIT_CONFIG_COUNT": str(len(_CONFIG)),
-        }
-        if self._work_tree is not None:
-            given["GIT_WORK_TREE"] = str(self._work_tree)
-        for at, (name, value) in enumerate(_CONFIG.items()):
-            given |= {f"GIT_CONFIG_KEY_{at}": name, f"GIT_CONFIG_VALUE_{at}": value}
-        return given
 
 
 def open_repository(path: Path, branch: str | None) -> Repository:
     """The repository at `path` itself, never one above it; a missing or empty folder becomes a bare one."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         _create(path, branch or "main")
-    with Repo(path, search_parent_directories=False) as found:
-        tree = (
-            None if found.bare or found.working_tree_dir is None else Path(found.working_tree_dir).resolve()
-        )
-        return Repository(Path(found.git_dir).resolve(), Path(found.common_dir).resolve(), tree, branch)
+    inner = path / ".git"
+    if not path.is_dir() or not (inner.exists() or (path / "HEAD").exists()):
+        raise GitError(f"{path} is not a git repository: give one, or a missing or empty folder")
+    git = Plumbing(path, {"GIT_DIR": str(inner if inner.exists() else path)})
+    git_dir, common_dir = git.run("rev-parse", "--absolute-git-dir", "--git-common-dir").splitlines()
+    bare = git.run("rev-parse", "--is-bare-repository").strip() == b"true"
+    tree = None if bare else path / os.fsdecode(git.run("rev-parse", "--show-toplevel").rstrip(b"\n"))
+    common = path / os.fsdecode(common_dir)
+    return Repository(Path(os.fsdecode(git_dir)), common.resolve(), tree, branch)
 
 
 def _create(path: Path, branch: str) -> None:
@@ -329,12 +261,8 @@ def _create(path: Path, branch: str) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{random.getrandbits(32):08x}")
     fresh.mkdir(mode=0o700)
     try:
-        git = Git(str(fresh))
-        git.update_environment(
-            GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull, GIT_DIR=str(fresh), HOME=str(fresh)
-        )
-        command = ["init", "-q", "--bare", "--template=", f"--initial-branch={branch}"]
-        git.execute([Git.GIT_PYTHON_GIT_EXECUTABLE or "git", *command])
+        git = Plumbing(fresh, {"GIT_DIR": str(fresh)})
+        git.run("init", "-q", "--bare", "--template=", f"--initial-branch={branch}")
         try:
             fresh.rename(path)
         except OSError:

@@ -45,11 +45,15 @@ class Shelved:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All records at one commit and one version of the journal; nothing in it is changed later."""
+    """All records at one commit and one version of the journal; nothing in it is changed later.
+
+    `hidden` has the path of each file that a tombstone outweighs, by the id of what it held.
+    """
 
     head: str | None
     version: int
     shelved: Mapping[str, Shelved]
+    hidden: Mapping[str, str]
     ledger: Ledger
     occupied: frozenset[str]
     width: int | None
@@ -83,9 +87,11 @@ class Shelf:
             self._tree = (head, *self._scan(head))
         _, found, occupied = self._tree
         stones = self._journal.tombstones([s.record.id for s in found], now_ms)
+        hidden = {s.record.id: s.path for s in found if _gone(s.record, stones.get(s.record.id))}
         shelved = settle([s for s in found if not _gone(s.record, stones.get(s.record.id))])
         stones = self._journal.tombstones(shelved, now_ms)
-        shelved = {i: s for i, s in shelved.items() if not _gone(s.record, stones.get(i))}
+        hidden |= {i: s.path for i, s in shelved.items() if _gone(s.record, stones.get(i))}
+        shelved = {i: s for i, s in shelved.items() if i not in hidden}
         self._refresh_states()
         ledger = Ledger(elsewhere=self._journal.elsewhere())
         for record_id, one in shelved.items():
@@ -93,13 +99,14 @@ class Shelf:
         # A date from the future in a person's commit must not carry every later write along.
         seqs = (record.seq for record in ledger.records.values() if record.seq < (now_ms + 1) * SEQ_PER_MS)
         ledger.last = max(self._journal.last(), *seqs, 0)
-        return View(head, version, shelved, ledger, occupied, self._journal.width())
+        return View(head, version, shelved, hidden, ledger, occupied, self._journal.width())
 
     def _scan(self, head: str | None) -> tuple[list[Shelved], frozenset[str]]:
         if head is None:
             return [], frozenset()
         blobs, occupied = self._repository.skills(head)
-        pages = {blob.sha: self._page(blob) for blob in blobs}
+        data = self._repository.read(blob.sha for blob in blobs if blob.sha not in self._pages)
+        pages = {b.sha: _page(b, data[b.sha]) if b.sha in data else self._pages[b.sha] for b in blobs}
         # What is no longer at the tip is let go of, forgotten skills among it.
         self._pages = pages
         theirs = [b for b in blobs if (page := pages[b.sha]) is not None and page.skill.fields is None]
@@ -113,16 +120,6 @@ class Shelf:
             elif page is not None:
                 found.append(Shelved(blob.path, blob.sha, page, self._record(blob, page)))
         return found, frozenset(occupied)
-
-    def _page(self, blob: Blob) -> Page | None:
-        if blob.sha in self._pages:
-            return self._pages[blob.sha]
-        data = self._repository.read(blob.sha)
-        skill = parse(data)
-        if skill is None:
-            log.warning("%r is no text that a record can hold: left out", blob.path)
-            return None
-        return Page(skill, hashlib.sha256(data).hexdigest()[:24], tuple(_terms(skill)))
 
     def _times(self, head: str, blobs: list[Blob]) -> dict[tuple[str, str], int]:
         known = {(b.path, b.sha): self._added.get((b.path, b.sha)) for b in blobs}
@@ -208,6 +205,14 @@ def settle(found: Iterable[Shelved]) -> dict[str, Shelved]:
 def digest_of(content: str) -> str:
     """What ties a vector to the text that it was made of."""
     return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+def _page(blob: Blob, data: bytes) -> Page | None:
+    skill = parse(data)
+    if skill is None:
+        log.warning("%r is no text that a record can hold: left out", blob.path)
+        return None
+    return Page(skill, hashlib.sha256(data).hexdigest()[:24], tuple(_terms(skill)))
 
 
 def _whole(shelved: Shelved, state: State | None) -> Record:

@@ -20,8 +20,10 @@ from a2m_procedural.bench import Bench
 from a2m_procedural.draft import Change, compare
 from a2m_procedural.journal import Effects, Intent, Journal
 from a2m_procedural.lock import locked
-from a2m_procedural.repository import GitError, Repository, open_repository
+from a2m_procedural.plumbing import GitError
+from a2m_procedural.repository import Note, Repository, open_repository
 from a2m_procedural.shelf import Shelf, View
+from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.errors import A2MError, unavailable
 from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
@@ -73,13 +75,9 @@ class Hand:
     journal: Journal
     shelf: Shelf
 
-    def close(self) -> None:
-        self.journal.close()
-        self.repository.close()
-
 
 class ProceduralStore:
-    """A `TierStore` of skills. `clock` gives milliseconds since 1970; `observe` is told each step of a write.
+    """A `TierStore` of skills. `clock` gives microseconds since 1970; `observe` hears of each step.
 
     Reads and writes have a thread each; writers of all processes take turns by a lock file, and the branch
     moves only from the commit that a write was planned on, so that a person's own commits are never lost.
@@ -89,7 +87,7 @@ class ProceduralStore:
         self,
         place: Place,
         *,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000,
         observe: Step = lambda _: None,
     ) -> None:
         self._place = place
@@ -116,7 +114,7 @@ class ProceduralStore:
             await asyncio.to_thread(thread.shutdown)
         for hand in (self._reader, self._writer):
             if hand is not None:
-                hand.close()
+                hand.journal.close()
         self._reader = self._writer = self._seen = None
 
     async def ready(self) -> None:
@@ -193,16 +191,11 @@ class ProceduralStore:
     def _open(self) -> None:
         place = self._place
         repository = open_repository(place.path, place.branch)
-        try:
-            repository.author(place.author_name, place.author_email)
-            with locked(repository.private / "lock", place.lock_timeout) as descriptor:
-                repository.lend(descriptor)
-                self._writer = self._hand(repository)
-                self._finish(self._writer)
-                repository.lend(None)
-        except BaseException:
-            repository.close()
-            raise
+        with locked(repository.private / "lock", place.lock_timeout) as descriptor:
+            repository.lend(descriptor)
+            self._writer = self._hand(repository)
+            self._finish(self._writer)
+            repository.lend(None)
         self._reader = self._hand(open_repository(place.path, place.branch))
         self._look()
 
@@ -213,13 +206,16 @@ class ProceduralStore:
 
     def _look(self) -> Bench:
         """A bench over what is there now; it is kept until that changes."""
-        view = _opened(self._reader).shelf.view(self._clock())
+        view = _opened(self._reader).shelf.view(self._ms())
         if self._seen is None or self._seen[0] is not view:
             self._seen = (view, self._bench_of(view, {}))
         return self._seen[1]
 
     def _tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
-        return list(_opened(self._reader).journal.tombstones(ids, self._clock()).values())
+        return list(_opened(self._reader).journal.tombstones(ids, self._ms()).values())
+
+    def _ms(self) -> int:
+        return self._clock() // SEQ_PER_MS
 
     def _bench_of(self, view: View, graves: dict[str, Tombstone]) -> Bench:
         place = self._place
@@ -233,14 +229,14 @@ class ProceduralStore:
             try:
                 self._finish(hand)
                 for _ in range(ATTEMPTS):
-                    view = hand.shelf.view(self._clock())
-                    graves = hand.journal.tombstones(ids, self._clock())
+                    view = hand.shelf.view(self._ms())
+                    graves = hand.journal.tombstones(ids, self._ms())
                     bench = self._bench_of(view, graves)
                     result = asyncio.run(_result(act(bench)))
                     change = compare(view, graves, bench, self._place.folder)
                     if not change.edits:
                         if change.effects != Effects():
-                            hand.journal.apply(change.effects, self._clock())
+                            hand.journal.apply(change.effects, self._ms())
                         return result
                     if self._advance(hand, view.head, change, call):
                         return result
@@ -252,7 +248,9 @@ class ProceduralStore:
     def _advance(self, hand: Hand, base: str | None, change: Change, call: str) -> bool:
         """Intent, branch, effects; a kill between any two is finished or undone by the next writer."""
         repository = hand.repository
-        commit = repository.commit(base, change.files, change.message(call), self._clock())
+        place, message = self._place, change.message(call)
+        note = Note(place.author_name, place.author_email, self._ms(), message)
+        commit = repository.commit(base, change.files, note)
         self._observe("made")
         blocked = repository.blocked(base, commit)
         if blocked is not None:
@@ -265,7 +263,7 @@ class ProceduralStore:
             hand.journal.drop(commit)
             return False
         self._observe("advanced")
-        hand.journal.apply(change.effects, self._clock(), commit)
+        hand.journal.apply(change.effects, self._ms(), commit)
         self._observe("applied")
         self._follow(hand, base, commit)
         return True
@@ -274,7 +272,7 @@ class ProceduralStore:
         """Settle what killed writers left; the write lock is held, so nobody is at work on it."""
         for intent in hand.journal.intents():
             if hand.repository.contains(intent.commit):
-                hand.journal.apply(intent.effects, self._clock(), intent.commit)
+                hand.journal.apply(intent.effects, self._ms(), intent.commit)
                 self._follow(hand, intent.base, intent.commit)
             else:
                 hand.journal.drop(intent.commit)
@@ -314,6 +312,7 @@ def _why(error: Exception) -> str:
     text = str(error)
     known = {
         "No space left on device": "its disk is full",
+        "Out of diskspace": "its disk is full",
         "database or disk is full": "its disk is full",
         "Read-only file system": "it is read-only",
         "readonly database": "it is read-only",

@@ -33,6 +33,11 @@ def translate(selected: Filter, tier: str) -> Clause:
     return All(tuple(clauses))
 
 
+def key_clause(key: str) -> Clause:
+    """The records at a key, whoever owns them."""
+    return _equals(tokens.field_token("key", metadata=False), (key,))
+
+
 def condition_clause(condition: Condition, tier: str) -> Clause:
     """One condition of a `where`."""
     if not condition.metadata and condition.field not in FILTERED:

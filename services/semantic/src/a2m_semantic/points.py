@@ -36,8 +36,6 @@ WHOLE = (*BRIEF, "embedding", "features", "grave", "grave_ms", "buried", "versio
 KEYWORDS = (
     "state",
     "owner",
-    "session",
-    "key",
     "address",
     "paths",
     "words",
@@ -45,7 +43,6 @@ KEYWORDS = (
     "aliases",
     "origin",
     "mark",
-    "version",
 )
 INTEGERS = ("seq", "created_ms", "accessed_ms", "access_count", "revision", "grave_ms")
 FLOATS = ("salience",)
@@ -164,7 +161,6 @@ def _record_payload(record: Record) -> Payload:
     if record.session is not None:
         payload["session"] = record.session
     if record.key is not None:
-        payload["key"] = record.key
         payload["address"] = address_token(record.owner, record.key)
         payload["paths"] = key_paths(record.key)
     if record.aliases:

@@ -191,7 +191,7 @@ class ServerEngine:
         held = (await client.get_collection(self._collection)).payload_schema
         keyword = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, prefix=True)
         schemas: dict[str, models.KeywordIndexParams | models.PayloadSchemaType] = {
-            **dict.fromkeys(KEYWORDS, keyword),
+            **dict.fromkeys((*KEYWORDS, "version"), keyword),
             **dict.fromkeys(INTEGERS, models.PayloadSchemaType.INTEGER),
             **dict.fromkeys(FLOATS, models.PayloadSchemaType.FLOAT),
         }

@@ -153,7 +153,7 @@ class SemanticStore:
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
         if scope.readable is None:
-            where = All((self._clause(Filter(scope)), AnyOf("key", (key,))))
+            where = All((self._clause(Filter(scope)), filters.key_clause(key)))
         else:
             where = AnyOf("address", tuple(address_token(owner, key) for owner in scope.readable))
         fields = [*BRIEF, "embedding"] if vectors else BRIEF

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 # What a server answers while it cannot do what it will do later.
 _PASSING = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
-_WHAT = "the working tier's database"
+WHAT = "the working tier's database"
 
 
 class Database:
@@ -49,6 +49,10 @@ class Database:
                     await self._connected.aclose()
                     self._client = self._cluster()
                     await self._client.initialize()
+                else:
+                    # So that not even the first call takes a second round trip.
+                    for script in self._scripts.values():
+                        await self._connected.script_load(script.text)
         except A2MError:
             await self.close()
             raise
@@ -126,7 +130,7 @@ class Database:
     @property
     def _connected(self) -> Any:  # the two clients share the methods used here and no base class
         if self._client is None:
-            raise unavailable(_WHAT, "the store is not open")
+            raise unavailable(WHAT, "the store is not open")
         return self._client
 
 
@@ -136,16 +140,16 @@ async def _translated() -> AsyncGenerator[None]:
         yield
     except OutOfMemoryError as error:
         raise unavailable(
-            _WHAT, "it has reached maxmemory and nothing was written; raise maxmemory"
+            WHAT, "it has reached maxmemory and nothing was written; raise maxmemory"
         ) from error
     except ResponseError as error:
         text = str(error)
         if "OOM command not allowed" in text:
             raise unavailable(
-                _WHAT, "it has reached maxmemory and nothing was written; raise maxmemory"
+                WHAT, "it has reached maxmemory and nothing was written; raise maxmemory"
             ) from error
         if text.startswith(_PASSING):
-            raise unavailable(_WHAT, text) from error
-        raise A2MError(Code.INTERNAL, f"{_WHAT} refused a command: {text}") from error
+            raise unavailable(WHAT, text) from error
+        raise A2MError(Code.INTERNAL, f"{WHAT} refused a command: {text}") from error
     except (RedisError, OSError) as error:
-        raise unavailable(_WHAT, str(error) or type(error).__name__) from error
+        raise unavailable(WHAT, str(error) or type(error).__name__) from error

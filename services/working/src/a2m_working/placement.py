@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +13,14 @@ from a2m_protocol.errors import embedding_mismatch, scope_denied, unavailable
 from a2m_protocol.types import Draft
 from a2m_server.store import Named, Scope, Written
 from a2m_working.claims import Claim, Claims
-from a2m_working.database import Database
+from a2m_working.database import WHAT, Database
 from a2m_working.layout import bucket_tag, tombstone_of
 from a2m_working.relocation import Relocation
 from a2m_working.root import Held, Place, Root
 from a2m_working.rows import draft_arguments
 
-ATTEMPTS = 10
+ATTEMPTS = 30
+PAUSE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,6 @@ class _Claimed:
     home: str
     id: Claim
     key: Claim | None
-
-    @property
-    def at_home(self) -> bool:
-        return self.id.tag == self.home and (self.key is None or self.key.tag == self.home)
 
 
 def segments(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
@@ -62,32 +61,38 @@ class Placement:
         self._last = 0
 
     async def put(self, drafts: Sequence[Draft], scope: Scope, *, transfer: bool) -> list[Written]:
-        """All of a bucket or none of it; what another bucket refuses is refused before any is written."""
+        """Write in order. A denied id or another width refuses all; else each bucket takes its drafts whole.
+
+        A key that is rewritten from another session cuts the batch: what stands before it is written first.
+        """
         width = await self._width(drafts)
         start: int | None = None
         written: dict[int, Written] = {}
-        for _ in range(ATTEMPTS):
+        stalled = 0
+        while len(written) < len(drafts):
+            if stalled > ATTEMPTS:
+                raise unavailable(WHAT, "others write the same ids or keys at this moment")
+            # Two that take each other's claims must not go on in step.
+            await asyncio.sleep(random.uniform(0, PAUSE * stalled))  # noqa: S311 no secret
             pending = [at for at in range(len(drafts)) if at not in written]
-            if not pending:
-                break
             claimed = await self._claim([drafts[at] for at in pending])
             start = start or await self._start(len(drafts))
-            placed: dict[str, list[tuple[int, _Claimed]]] = defaultdict(list)
-            settled = True
-            for at, one in zip(pending, claimed, strict=True):
-                where = one.home if one.at_home else await self._settle(one, scope, transfer=transfer)
-                if isinstance(where, Written):
-                    written[at] = where
-                elif where is None:
-                    settled = False
-                else:
-                    placed[where].append((at, one))
-            if settled:
+            before = len(written)
+            homes = [await self._settle_id(one, scope, transfer=transfer) for one in claimed]
+            if None not in homes:
+                placed: dict[str, list[tuple[int, _Claimed]]] = defaultdict(list)
+                for at, one, home in zip(pending, claimed, homes, strict=True):
+                    where = home
+                    if home == one.home and one.key is not None and one.key.tag != home:
+                        where = None if placed else await self._settle_key(one, one.key, transfer=transfer)
+                    if isinstance(where, Written):
+                        written[at] = where
+                    elif where is None:
+                        break
+                    else:
+                        placed[where].append((at, one))
                 written |= await self._write(placed, scope, start, width, transfer=transfer)
-        if len(written) < len(drafts):
-            raise unavailable(
-                "the working tier's database", "others write the same ids or keys at this moment"
-            )
+            stalled = stalled + 1 if len(written) == before else 0
         return [written[at] for at in range(len(drafts))]
 
     async def _claim(self, drafts: Sequence[Draft]) -> list[_Claimed]:
@@ -135,13 +140,10 @@ class Placement:
         results = await self._database.together(write(tag, group) for tag, group in placed.items())
         return {at: answer for result in results for at, answer in result.items()}
 
-    async def _settle(self, one: _Claimed, scope: Scope, *, transfer: bool) -> str | Written | None:
-        """The bucket whose script answers a draft, or the answer, or None to take its claims anew."""
-        if one.id.tag != one.home:
-            return await self._settle_id(one, scope, transfer=transfer)
-        return await self._settle_key(one, transfer=transfer)
-
     async def _settle_id(self, one: _Claimed, scope: Scope, *, transfer: bool) -> str | None:
+        """The bucket whose script answers a draft, or None to take its claims anew."""
+        if one.id.tag == one.home:
+            return one.home
         draft, there = one.draft, self._root(one.id.tag)
         found = await there.hold("i", draft.id, draft.owner, one.id.number)
         if isinstance(found, Held):
@@ -160,10 +162,11 @@ class Placement:
         await self._claims.move_id(draft.id, one.id, one.home)
         return None
 
-    async def _settle_key(self, one: _Claimed, *, transfer: bool) -> str | Written | None:
-        draft, key = one.draft, one.key
-        if key is None or draft.key is None:
-            return None
+    async def _settle_key(self, one: _Claimed, key: Claim, *, transfer: bool) -> str | Written | None:
+        """The bucket whose script answers a draft, or the answer, or None to take its claims anew."""
+        draft = one.draft
+        if draft.key is None:
+            return one.home
         by_id = await self._root(one.home).hold("i", draft.id, draft.owner)
         if isinstance(by_id, Held) or (by_id and tombstone_of(draft.id, by_id).reason == "moved"):
             return one.home

@@ -10,7 +10,7 @@ from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Draft
 from a2m_server.store import EVERYONE, Named, Written
 from a2m_working.claims import Claim, Claims
-from a2m_working.database import Argument
+from a2m_working.database import WHAT, Argument
 from a2m_working.root import Root
 from a2m_working.rows import MAX_ALIASES, Row, draft_arguments
 
@@ -59,7 +59,7 @@ class Relocation:
             await new.remove([Named(row.id, "")], "undo", None, whole=True)
             [copied] = await new.put_given([given], EVERYONE, transfer=True)
         if copied is None or copied.outcome != "created":
-            raise unavailable("the working tier's database", "a key could not change its session")
+            raise unavailable(WHAT, "a key could not change its session")
         return Written(row.id, "replaced", copied.etag, copied.revision)
 
     async def _move_ids(self, ids: list[str], before: str, home: str) -> None:

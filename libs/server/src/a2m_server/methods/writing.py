@@ -51,7 +51,10 @@ async def forget(call: Call) -> JsonObject:
 
 
 async def summarize(call: Call) -> JsonObject:
-    """Condense what is selected into one record; its sources stay."""
+    """Condense what is selected into one record; its sources stay.
+
+    It logs no event: `written` tells what a client remembered.
+    """
     call.require_selector()
     require_filter(call, "key_prefix", Capability.KEYS)
     params = call.params

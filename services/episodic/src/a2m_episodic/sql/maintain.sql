@@ -6,6 +6,9 @@ SELECT (
     SELECT i.indisvalid FROM pg_index i WHERE i.indexrelid = to_regclass(%(name)s)
 ) AS valid
 
+-- name: count_vectors
+SELECT count(*) AS vectors FROM (SELECT 1 FROM vectors LIMIT %(limit)s) v
+
 -- name: drop_index
 DROP INDEX CONCURRENTLY IF EXISTS $name
 

@@ -5,7 +5,7 @@
 -- and the seq and id beyond which to begin ('' for the start).
 -- Returns {tag, owner, elsewhere, '1' if more may follow, seq, id of the last, rows} a bucket.
 local whole, newest, budget = ARGV[3] == '1', ARGV[4] == 'newest', tonumber(ARGV[5])
-local CHUNK = 64
+local FIRST_CHUNK, MAX_CHUNK = 16, 256
 
 local function precedes(a, b)
   -- Bytes, not the server's locale as `<` would.
@@ -36,9 +36,9 @@ local function page(tag, count, seq, id)
   local z, rows, position = base .. 'z', {}, 0
   if seq ~= '' then position = offset(z, seq, id) end
   local more, last_seq, last_id = '0', seq, id
-  local left = count
+  local left, chunk = count, FIRST_CHUNK
   while left > 0 do
-    local size = math.min(left, CHUNK)
+    local size = math.min(left, chunk)
     local command = newest and 'ZREVRANGE' or 'ZRANGE'
     local ranked = call(command, z, position, position + size - 1, 'WITHSCORES')
     local ids = {}
@@ -46,6 +46,8 @@ local function page(tag, count, seq, id)
     local found, bytes = rows_of(base, ids, whole)
     for _, row in ipairs(found) do rows[#rows + 1] = row end
     budget = budget - bytes
+    -- As many as the rest of the budget holds of records of this size.
+    chunk = math.max(1, math.min(MAX_CHUNK, math.floor(budget / math.max(1, bytes) * #found)))
     if #ids > 0 then last_id, last_seq = ids[#ids], string.format('%.0f', ranked[#ranked]) end
     if #ids < size then break end
     position, left = position + #ids, left - #ids

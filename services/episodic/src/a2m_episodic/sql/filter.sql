@@ -1,0 +1,5 @@
+-- name: words
+r.pk IN (SELECT w.pk FROM lexical w WHERE w.marks @> $marks)
+
+-- name: buckets
+SELECT b.id FROM buckets b WHERE $filter

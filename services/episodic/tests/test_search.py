@@ -1,0 +1,193 @@
+"""Search returns what was asked for, under any filter."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from pydantic import SecretStr
+
+from a2m_episodic import indexes
+from a2m_episodic.settings import EpisodicSettings
+from a2m_episodic.store import EpisodicStore
+from a2m_protocol.types import Draft, float32
+from a2m_protocol.where import parse_where
+from a2m_retrieval.metric import Metric, similarity
+from a2m_retrieval.text import index_terms, query_terms
+from a2m_server.contract import FIELDS, draft, name, within
+from a2m_server.memory import MemoryTier
+from a2m_server.store import EVERYONE, Filter, Scope, Search
+
+ROWS = 20_000
+WIDTH = 24
+WORDS = "river stone cloud lamp violet harbour copper maple winter signal the a of and to in".split()
+
+
+def vector(rng: random.Random) -> list[float]:
+    return [rng.gauss(0, 1) for _ in range(WIDTH)]
+
+
+@pytest.fixture(scope="module")
+def large(postgres_database: Callable[[], str]) -> list[str]:
+    return [postgres_database()]
+
+
+@pytest.fixture
+async def crowded(large: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EpisodicStore]:
+    """A store of 20,000 records with an index of vectors, made once."""
+    monkeypatch.setattr(indexes, "WORTH", 1)
+    store = EpisodicStore(EpisodicSettings(url=SecretStr(large[0]), maintenance_interval=3600))
+    await store.open()
+    rng = random.Random(7)
+    for start in range(0, ROWS, 500) if len(large) == 1 else ():
+        await store.write([_crowd(rng, n) for n in range(start, start + 500)], EVERYONE)
+    large.append("filled")
+    await store.maintenance.step()
+    yield store
+    await store.close()
+
+
+def _crowd(rng: random.Random, n: int) -> Draft:
+    return draft(
+        " ".join(rng.choices(WORDS, k=8)) + (" unicorn" if n % 4_000 == 0 else ""),
+        id=f"r{n}",
+        chosen=False,
+        owner=f"o{n % 20}",
+        session=f"s{n % 400}",
+        role="user" if n % 2 else "assistant",
+        metadata={"n": n, "one": n == 4_321, "ten": n % 2_000 == 7, "thousand": n % 20 == 3},
+        embedding=vector(rng),
+    )
+
+
+FILTERS: list[tuple[dict[str, object], int]] = [
+    ({"one": True}, 1),
+    ({"ten": True}, 10),
+    ({"thousand": True}, 1_000),
+    ({"n": 77}, 1),
+    ({"n": {"gte": 500, "lt": 510}}, 10),
+    ({"n": {"lt": 1_000}}, 1_000),
+    ({"session": "s3"}, 50),
+    ({"role": "user"}, 10_000),
+    ({"role": "user", "n": {"gte": 15_000}}, 2_500),
+    ({"n": {"gte": 10**30}}, 0),
+    ({}, ROWS),
+]
+
+
+async def test_a_filtered_search_returns_all_that_match_up_to_the_limit(crowded: EpisodicStore) -> None:
+    rng = random.Random(1)
+    for conditions, matching in FILTERS:
+        selected = Filter(where=parse_where(conditions, FIELDS))
+        for limit in (1, 10, 200, 1_000):
+            expected = min(limit, matching)
+            by_vector = Search(selected, limit, embedding=vector(rng))
+            assert len((await crowded.search(by_vector)).records) == expected, (conditions, limit)
+            # Every record holds one of these words.
+            by_text = Search(selected, limit, text=" ".join(WORDS))
+            assert len((await crowded.search(by_text)).records) == expected, (conditions, limit)
+        both = Search(selected, 100, text="river stone", embedding=vector(rng))
+        assert len((await crowded.search(both)).records) == min(100, matching), conditions
+        newest = await crowded.search(Search(selected, 30))
+        assert len(newest.records) == min(30, matching)
+
+
+async def test_an_owner_s_search_returns_only_and_all_of_theirs(crowded: EpisodicStore) -> None:
+    rng = random.Random(2)
+    for owners, matching in ((["o3"], 1_000), ([f"o{n}" for n in range(8)], 8_000), (["nobody"], 0)):
+        selected = Filter(Scope(frozenset(owners)))
+        for search in (
+            Search(selected, 900, embedding=vector(rng)),
+            Search(selected, 900, text=" ".join(WORDS)),
+        ):
+            found = (await crowded.search(search)).records
+            assert len(found) == min(900, matching)
+            assert {r.owner for r in found} <= set(owners)
+
+
+async def test_rare_words_are_found_among_common_ones(crowded: EpisodicStore) -> None:
+    found = (await crowded.search(Search(Filter(), 10, text="the unicorn of the river"))).records
+    assert {r.id for r in found[:5]} == {f"r{n}" for n in range(0, ROWS, 4_000)}
+    alone = (await crowded.search(Search(Filter(), 10, text="unicorns"))).records
+    assert len(alone) == 5
+    assert (await crowded.search(Search(Filter(), 10, text="dragon"))).records == []
+
+
+async def test_the_index_finds_nearly_all_of_the_nearest(crowded: EpisodicStore) -> None:
+    rng = random.Random(3)
+    held = (await crowded.read([f"r{n}" for n in range(ROWS)]))[:]
+    for _ in range(3):
+        query = vector(rng)
+        exact = sorted(held, key=lambda r: -similarity("cosine", query, r.embedding or []))[:20]
+        found = (await crowded.search(Search(Filter(), 20, embedding=query))).records
+        assert len({r.id for r in found} & {r.id for r in exact}) >= 17
+        for record in found:
+            original = next(r for r in held if r.id == record.id)
+            assert record.score == pytest.approx(
+                similarity("cosine", query, original.embedding or []), abs=1e-5
+            )
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
+async def test_scores_are_those_of_the_reference(
+    postgres_database: Callable[[], str], metric: Metric
+) -> None:
+    store = EpisodicStore(EpisodicSettings(url=SecretStr(postgres_database()), metric=metric))
+    await store.open()
+    reference = MemoryTier(metric=metric)
+    rng = random.Random(5)
+    drafts = [draft(f"{n}", embedding=vector(rng)) for n in range(50)]
+    drafts.append(draft("zero", embedding=[0.0] * WIDTH))
+    for tier in (store, reference):
+        await tier.write(drafts, EVERYONE)
+    for query in (vector(rng), [0.0] * WIDTH):
+        search = Search(Filter(), 51, embedding=float32(query))
+        expected = {r.id: r.score for r in (await reference.search(search)).records}
+        found = {r.id: r.score for r in (await store.search(search)).records}
+        assert found == pytest.approx(expected, abs=1e-5)
+    await store.close()
+
+
+async def test_vectors_too_wide_for_full_precision_are_indexed_in_half(
+    fresh: EpisodicStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "WORTH", 1)
+    rng = random.Random(9)
+    drafts = [draft(embedding=[rng.gauss(0, 1) for _ in range(2_500)]) for _ in range(40)]
+    await fresh.write(drafts, EVERYONE)
+    await fresh.maintenance.step()
+    for one in drafts[:3]:
+        found = (await fresh.search(Search(Filter(), 5, embedding=one.embedding, vectors=True))).records
+        assert (found[0].id, found[0].embedding) == (one.id, one.embedding)
+        assert len(found) == 5
+
+
+async def test_ranking_by_words_agrees_with_the_reference(fresh: EpisodicStore) -> None:
+    reference = MemoryTier()
+    rng = random.Random(11)
+    texts = [" ".join(rng.choices(WORDS, weights=range(1, 17), k=rng.randint(3, 30))) for _ in range(300)]
+    drafts = [draft(text) for text in texts]
+    for tier in (fresh, reference):
+        await tier.write(drafts, EVERYONE)
+    await fresh.maintenance.step()
+    for text in ("river of stone", "copper lamp", "the maple", "winter signal and the harbour"):
+        search = Search(Filter(), 300, text=text)
+        expected = (await reference.search(search)).records
+        found = (await fresh.search(search)).records
+        assert {r.id for r in found} == {r.id for r in expected}
+        wanted = set(query_terms(text))
+        assert {r.id for r in found} == {d.id for d in drafts if wanted & set(index_terms(d.content))}
+        scores = {r.id: r.score for r in expected}
+        assert {r.id: r.score for r in found} == pytest.approx(scores, rel=0.02)
+
+
+async def test_ties_are_broken_by_the_order_of_writing(store: EpisodicStore) -> None:
+    session = name()
+    drafts = [draft("same words", session=session, embedding=[1.0] * 4) for _ in range(20)]
+    await store.write(drafts, EVERYONE)
+    newest = [d.id for d in drafts[:-6:-1]]
+    for search in (
+        Search(within(session), 5, text="words"),
+        Search(within(session), 5, embedding=[1.0] * 4),
+        Search(within(session), 5, text="words", embedding=[1.0] * 4),
+    ):
+        assert [r.id for r in (await store.search(search)).records] == newest
