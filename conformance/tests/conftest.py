@@ -67,7 +67,9 @@ class Call:
 
     async def ask(self, method: str, **params: Any) -> Any:
         """The result of another call."""
-        answer = await self._serve({"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params})
+        answer = await self._serve(
+            {"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params}
+        )
         return answer.get("result", {})
 
     def answer(self, **result: Any) -> Any:

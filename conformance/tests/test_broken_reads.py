@@ -141,7 +141,11 @@ async def quotes_break_the_query(call):
 @breaks("RECALL-15")
 async def recall_remembers_the_forgotten(call):
     answer = await call.serve()
-    if call.of("recall") and len(records := read(call, answer)) == 1 and records[0]["content"].endswith("stays"):
+    if (
+        call.of("recall")
+        and len(records := read(call, answer)) == 1
+        and records[0]["content"].endswith("stays")
+    ):
         records.append({**records[0], "id": "ghost", "score": 0.0})
     return answer
 
@@ -153,7 +157,16 @@ async def a_hang_is_a_failure_of_that_check_alone(call):
     return await call.serve()
 
 
-@breaks("TIMELINE-01", "TIMELINE-02", "TIMELINE-04", "TIMELINE-05", "SESSIONS-04", "SESSIONS-11", "SESSIONS-16")
+@breaks(
+    "TIMELINE-01",
+    "TIMELINE-02",
+    "TIMELINE-04",
+    "TIMELINE-05",
+    "SESSIONS-04",
+    "SESSIONS-11",
+    "SESSIONS-15",
+    "SESSIONS-16",
+)
 async def the_timeline_descends(call):
     answer = await call.serve()
     if call.of("timeline"):
@@ -311,6 +324,8 @@ async def errors_have_no_message(call):
 
 
 @pytest.mark.parametrize(("requirement", "companions", "mutation"), CASES)
-async def test_a_broken_server_fails_where_it_is_broken(try_server, failed, requirement, companions, mutation):
+async def test_a_broken_server_fails_where_it_is_broken(
+    try_server, failed, requirement, companions, mutation
+):
     finished = await try_server(mutation)
     assert sorted(failed(finished)) == sorted({requirement, *companions}), failed(finished)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from a2m_cli import exporting, rendering
-from a2m_cli.connection import CliError, Server, explain
+from a2m_cli.connection import WRONG_USAGE, CliError, Server, explain
 from a2m_cli.formats import FormatError
 from a2m_cli.importing import PATIENCE_SECONDS, Importer, Report, check, items_of, survey
 from a2m_cli.transcripts import EPOCH_MS
@@ -161,7 +161,7 @@ def _start(text: str | None) -> int:
     try:
         return parse_ms(text if "T" in text else f"{text}T00:00:00Z")
     except ValueError as error:
-        raise CliError(f"--start: {error}", status=2) from error
+        raise CliError(f"--start: {error}", WRONG_USAGE) from error
 
 
 def _show(report: Report, records: int, sessions: int) -> None:

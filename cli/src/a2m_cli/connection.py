@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FAILED = 1
+WRONG_USAGE = 2
 UNREACHABLE = 3
 
 
@@ -35,12 +36,16 @@ class Server:
 
     def client(self) -> Client:
         """A client of it; raises `CliError` where the token file is of no use."""
+        import httpx
+
         from a2m_protocol.client import Client
 
         try:
             return Client.http(self.url, token_file=self.token_file, timeout=self.timeout)
+        except httpx.InvalidURL as error:
+            raise CliError(f"{self.url!r} is no URL: {error}", WRONG_USAGE) from error
         except ValueError as error:
-            raise CliError(str(error)) from error
+            raise CliError(str(error), WRONG_USAGE) from error
 
     def run(self, work: Callable[[Client], Awaitable[T]]) -> T:
         """The result of what `work` does with a client; raises `CliError` that explains what went wrong."""
@@ -73,7 +78,8 @@ def explain(error: Exception, url: str) -> CliError:
             UNREACHABLE,
         )
     if isinstance(error, TransportError):
-        return CliError(error.message, UNREACHABLE)
+        hint = "\nGive it the token with --token-file." if "HTTP 401" in error.message else ""
+        return CliError(error.message + hint, UNREACHABLE)
     if isinstance(error, A2MError):
         return CliError(f"the server refused: {error.message} ({error.code})")
     return CliError(str(error))

@@ -80,7 +80,9 @@ class LiveTable:
         self._took: float | None = None
         self._urls: dict[str, str] = {}
         self._statuses: dict[str, Status] = {}
-        self._spinner = Spinner("dots")
+        self._spinners = {
+            state: Spinner("dots", text=state.value) for state in (State.STARTING, State.STOPPING)
+        }
 
     def starting(self, blueprint: Blueprint) -> None:
         self._urls = blueprint.urls
@@ -98,11 +100,8 @@ class LiveTable:
     def _render(self) -> RenderableType:
         table = Table(box=None, pad_edge=False, show_header=False)
         for status in self._statuses.values():
-            moving = status.state in (State.STARTING, State.STOPPING)
-            state: RenderableType = Text(status.state.value, style=_STYLES.get(status.state, ""))
-            if moving:
-                self._spinner.update(text=status.state.value)
-                state = self._spinner
+            still = Text(status.state.value, style=_STYLES.get(status.state, ""))
+            state: RenderableType = self._spinners.get(status.state, still)
             detail = status.detail or self._urls.get(status.name, "")
             restarts = f"restarted {status.restarts} x" if status.restarts else ""
             table.add_row(status.name, state, Text(rendering.safe(detail)), Text(restarts, style="yellow"))

@@ -9,7 +9,7 @@ import secrets
 import socket
 import stat
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Protocol
 
@@ -44,7 +44,7 @@ def run(
     display: Display,
     *,
     ready_file: Path | None = None,
-    work: Callable[[Blueprint], Awaitable[None]] | None = None,
+    work: Callable[[Blueprint], Coroutine[None, None, None]] | None = None,
 ) -> None:
     """Serve a federation until SIGINT or SIGTERM, or until `work`, called once it is ready, has returned.
 
@@ -113,7 +113,7 @@ async def _serve(
     blueprint: Blueprint,
     display: Display,
     ready_file: Path | None,
-    work: Callable[[Blueprint], Awaitable[None]] | None,
+    work: Callable[[Blueprint], Coroutine[None, None, None]] | None,
 ) -> None:
     await asyncio.to_thread(prepare, blueprint)
     announced = False
@@ -134,14 +134,7 @@ async def _serve(
         announce()
         display.ready(blueprint)
         if work is not None:
-            working = asyncio.ensure_future(work(blueprint))
-            stopping = asyncio.ensure_future(supervisor.wait())
-            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-            supervisor.request_stop()
-            working.cancel()
-            await asyncio.gather(stopping, return_exceptions=True)
-            if not working.cancelled():
-                await working
+            await _until_stopped(supervisor, work(blueprint))
 
     supervisor = Supervisor(blueprint.data, children(blueprint), on_status=told)
     display.starting(blueprint)
@@ -151,6 +144,20 @@ async def _serve(
         if ready_file is not None and announced:
             _remove(ready_file)
         display.stopped()
+
+
+async def _until_stopped(supervisor: Supervisor, work: Coroutine[None, None, None]) -> None:
+    """Do the work and ask for a stop, or give the work up when a stop is asked for; raises its error."""
+    working = asyncio.create_task(work)
+    stopping = asyncio.create_task(supervisor.wait())
+    await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if not supervisor.stopping:
+        supervisor.request_stop()
+    working.cancel()
+    results = await asyncio.gather(working, stopping, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
 
 
 def _service(blueprint: Blueprint, name: str, engine: Engine | None) -> Child:

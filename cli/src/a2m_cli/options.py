@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from a2m_cli.connection import CliError, Server
+from a2m_cli.connection import WRONG_USAGE, CliError, Server
 
 if TYPE_CHECKING:
     from a2m_protocol.errors import Json, JsonObject
@@ -35,7 +35,7 @@ Ids = Annotated[list[str], typer.Argument(help="Ids of records.", show_default=F
 def server(url: str, token_file: Path | None, timeout: float = 30.0) -> Server:
     """The server of the options; raises `CliError` where the URL is none."""
     if not url.startswith(("http://", "https://")):
-        raise CliError(f"--url {url!r}: expected a URL such as {DEFAULT_URL}", status=2)
+        raise CliError(f"--url {url!r}: expected a URL such as {DEFAULT_URL}", WRONG_USAGE)
     return Server(url, token_file, timeout)
 
 
@@ -54,7 +54,7 @@ def where_of(text: str | None, session: str | None = None) -> JsonObject | None:
     if text is not None:
         value = _json(text, "--where")
         if not isinstance(value, dict):
-            raise CliError('--where: expected a JSON object such as {"role": "user"}', status=2)
+            raise CliError('--where: expected a JSON object such as {"role": "user"}', WRONG_USAGE)
         where = value
     if session is not None:
         where = {**where, "session": session}
@@ -75,7 +75,7 @@ def metadata_of(given: Sequence[str]) -> JsonObject | None:
             continue
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise CliError(f"--metadata {text[:40]!r}: expected key=value or a JSON object", status=2)
+            raise CliError(f"--metadata {text[:40]!r}: expected key=value or a JSON object", WRONG_USAGE)
         metadata[name] = _loose(value)
     return metadata or None
 
@@ -94,4 +94,4 @@ def _json(text: str, option: str) -> Json:
     try:
         return jsonrpc.decode(text)
     except A2MError as error:
-        raise CliError(f"{option}: {error.message}", status=2) from error
+        raise CliError(f"{option}: {error.message}", WRONG_USAGE) from error

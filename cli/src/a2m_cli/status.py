@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from a2m_cli.rendering import objects
@@ -27,18 +28,25 @@ class Health:
         }
 
 
-async def look(client: Client, *, deadline: float = 10.0) -> Health:
-    """Ask a server what it is and make each tier of it answer a read."""
-    described = await client.describe(timeout=deadline)
-    # The cheapest read that no tier is left out of.
-    read = await client.timeline(limit=1, timeout=deadline)
+async def look(client: Client, *, deadline: float = 25.0) -> Health:
+    """Ask a server what it is and make each tier of it answer a read; `deadline` is in seconds.
+
+    A federation waits for a tier that hangs before it answers for the others.
+    """
+    described, read, sessions = await asyncio.gather(
+        client.describe(timeout=deadline),
+        client.timeline(limit=1, timeout=deadline),  # the cheapest read that no tier is left out of
+        _sessions(client, deadline),
+    )
     silent = {str(entry.get("tier")): str(entry.get("reason")) for entry in objects(read.get("degraded"))}
-    try:
-        listed = await client.sessions(timeout=deadline)
-        sessions = len(objects(listed.get("sessions")))
-    except A2MError:
-        sessions = None
     return assess(described, silent, sessions)
+
+
+async def _sessions(client: Client, deadline: float) -> int | None:
+    try:
+        return len(objects((await client.sessions(timeout=deadline)).get("sessions")))
+    except A2MError:  # a server may have no sessions
+        return None
 
 
 def assess(described: JsonObject, silent: dict[str, str], sessions: int | None) -> Health:

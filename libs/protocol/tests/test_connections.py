@@ -97,6 +97,7 @@ async def test_a_chunked_answer_and_one_that_ends_with_the_connection_are_read_w
 
 async def test_no_more_connections_are_made_than_allowed_and_who_waits_for_one_has_sent_nothing() -> None:
     opened = 0
+    received = asyncio.Semaphore(0)
     go = asyncio.Event()
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,11 +105,14 @@ async def test_no_more_connections_are_made_than_allowed_and_who_waits_for_one_h
         opened += 1
         while True:
             await request(reader)
+            received.release()
             await go.wait()
             writer.write(OK)
 
     async with served(wait, most=2) as connections:
         busy = [asyncio.create_task(connections.post([], b"x", 10)) for _ in range(2)]
+        for _ in busy:
+            await received.acquire()
         with pytest.raises(ExchangeError, match="no answer within") as caught:
             await connections.post([], b"x", 0.2)
         assert not caught.value.sent

@@ -218,6 +218,25 @@ def test_a_body_that_never_ends_is_408(serve: Any) -> None:
         assert served.handler.seen == []
 
 
+@pytest.mark.parametrize("begun", [b"", b"POST / HTTP/1.1\r\nHost: loc"])
+def test_a_connection_that_sends_no_whole_head_is_closed(serve: Any, begun: bytes) -> None:
+    with serve(keep_alive=1) as served:
+        assert served.raw(begun) == b""
+        assert served.call("memory/echo")["result"]
+
+
+def test_a_connection_lives_on_between_requests_and_over_a_long_one(serve: Any) -> None:
+    with serve(keep_alive=1) as served, socket.create_connection(("127.0.0.1", served.port)) as connection:
+        slow = b'{"jsonrpc":"2.0","id":1,"method":"memory/slow","params":{"seconds":1.3}}'
+        for call in (CALL, slow, CALL):
+            connection.sendall(head(len(call)) + call)
+            got = b""
+            while b'"result"' not in got:
+                chunk = connection.recv(65_536)
+                assert chunk
+                got += chunk
+
+
 def test_a_client_that_leaves_in_the_middle_of_a_body_disturbs_nobody(served: Any) -> None:
     before = len(served.handler.seen)
     served.raw(head(1_000) + b'{"jsonrpc"', finish=True)

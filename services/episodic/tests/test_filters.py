@@ -79,7 +79,7 @@ field_operands = {
     "role": operands,
     "key": operands,
     "created_at": st.one_of(
-        st.sampled_from(["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.000Z", "x", None, 5, {"prefix": "2024"}]),
+        st.sampled_from(["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.000Z", "x", None, {"prefix": "2024"}]),
         st.fixed_dictionaries({"gte": st.just("2024-01-01T00:00:00Z")}),
         st.fixed_dictionaries({"lt": st.just("2024-01-01T00:00:00.001Z")}),
     ),
@@ -88,7 +88,7 @@ field_operands = {
 fields = st.fixed_dictionaries({}, optional=field_operands).filter(bool)
 values = st.fixed_dictionaries(
     {
-        "salience": st.sampled_from([float(n) for n in [*NUMBERS, 2**64, 1.7976931348623157e308, 5e-324, 1e22]]),
+        "salience": st.sampled_from([float(n) for n in [*NUMBERS, 2**64, 1.79e308, 5e-324, 1e22]]),
         "access_count": st.sampled_from([0, 1, 7, 2**53 - 1]),
         "role": st.sampled_from([None, *(t for t in TEXTS if t)]),
         "created_at": st.sampled_from(["2024-01-01T00:00:00.000Z", "2024-01-01T00:00:00.001Z"]),

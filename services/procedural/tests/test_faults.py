@@ -46,26 +46,24 @@ async def test_nothing_of_a_persons_setup_has_a_say(
     )
     bad = {
         "HOME": str(trap),
-        "GIT_DIR": str(trap),
-        "GIT_INDEX_FILE": str(trap / "i"),
-        "GIT_AUTHOR_NAME": "Wrong",
-    }
-    bad |= {
-        "GIT_OBJECT_DIRECTORY": str(trap / "o"),
-        "GIT_WORK_TREE": str(trap),
         "GIT_CONFIG_GLOBAL": str(trap / ".gitconfig"),
-    }
-    bad |= {
+        "GIT_CONFIG_PARAMETERS": "'core.bare'='maybe'",
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "core.bare",
         "GIT_CONFIG_VALUE_0": "maybe",
+        "GIT_AUTHOR_NAME": "Wrong",
         "GIT_NAMESPACE": "n",
     }
-    bad |= {
-        "GIT_COMMON_DIR": str(trap),
-        "GIT_CONFIG_PARAMETERS": "'core.bare'='maybe'",
-        "GIT_QUARANTINE_PATH": str(trap),
-    }
+    places = [
+        "DIR",
+        "WORK_TREE",
+        "COMMON_DIR",
+        "OBJECT_DIRECTORY",
+        "INDEX_FILE",
+        "QUARANTINE_PATH",
+        "TEMPLATE_DIR",
+    ]
+    bad |= {f"GIT_{place}": str(trap / place) for place in places}
     for variable, value in bad.items():
         monkeypatch.setenv(variable, value)
     store = ProceduralStore(Place(path, author_name="A B", author_email="a@b"))
@@ -121,15 +119,27 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
+def fill(file: Path) -> None:
+    with file.open("wb") as ballast, pytest.raises(OSError, match="space"):
+        while True:
+            ballast.write(os.urandom(65_536))
+            ballast.flush()
+
+
+def remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", folder], check=True)
+
+
+def rename(old: Path, new: Path) -> None:
+    old.rename(new)
+
+
 async def test_a_full_disk_is_an_error_that_passes_when_there_is_room(small_disk: Path, git: Git) -> None:
     store = ProceduralStore(Place(small_disk / "skills"))
     await store.open()
     await store.write([Draft(id="a", content="a")], EVERYONE)
     ballast = small_disk / "ballast"
-    with ballast.open("wb") as file, pytest.raises(OSError, match="space"):
-        while True:
-            file.write(os.urandom(65_536))
-            file.flush()
+    fill(ballast)
     for call in (
         lambda: store.write([Draft(id="b", content="b" * 9_000)], EVERYONE),
         lambda: store.forget(Filter(ids=("a",))),
@@ -149,13 +159,11 @@ async def test_a_read_only_repository_is_read_and_says_so_when_written(small_dis
     store = ProceduralStore(Place(small_disk / "skills"))
     await store.open()
     await store.write([Draft(id="a", content="a")], EVERYONE)
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=False, capture_output=True)
-    # The journal is open for writing, which keeps the kernel from making the file system read-only.
     await store.close()
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    remount(small_disk, "ro")
     with pytest.raises(A2MError, match="read-only"):
         await store.open()
-    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    remount(small_disk, "rw")
     await store.open()
     await store.write([Draft(id="b", content="b")], EVERYONE)
     assert await ids(store) == ["a", "b"]
@@ -167,12 +175,12 @@ async def test_a_repository_that_went_away_is_an_error_until_it_is_back(
 ) -> None:
     await store.write([Draft(id="a", content="a")], EVERYONE)
     away = path.with_name("away")
-    path.rename(away)
+    rename(path, away)
     for call in (lambda: store.write([Draft(id="b", content="b")], EVERYONE), lambda: store.ready()):
         with pytest.raises(A2MError) as refused:
             await call()
         assert refused.value.retryable
-    away.rename(path)
+    rename(away, path)
     await store.ready()
     await store.write([Draft(id="b", content="b")], EVERYONE)
     assert await ids(store) == ["a", "b"]

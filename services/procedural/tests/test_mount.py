@@ -207,6 +207,57 @@ async def test_a_date_in_the_future_does_not_carry_later_writes_along(
     assert record.created_at < "2099"
 
 
+@pytest.mark.parametrize("form", ["sha1", "sha256"])
+async def test_a_checked_out_repository_without_a_commit_is_begun(path: Path, git: Git, form: str) -> None:
+    make(path)
+    git(path, "init", "-q", f"--object-format={form}", "--initial-branch=trunk")
+    store = ProceduralStore(Place(path))
+    await store.open()
+    assert await contents(store) == []
+    for name in ("a", "b"):
+        await store.write([Draft(id=name, content=name)], EVERYONE)
+    assert await contents(store) == ["a", "b"]
+    await store.forget(Filter(ids=("a",)))
+    await store.close()
+    assert git(path, "status", "--porcelain") == ""
+    assert len(list(path.glob("*/SKILL.md"))) == 1
+    assert (path / ".gitattributes").read_text() == "SKILL.md -text\n"
+
+
+async def test_a_linked_work_tree_mounts_on_its_own_branch(library: Path, tmp_path: Path, git: Git) -> None:
+    linked = tmp_path / "linked"
+    git(library, "worktree", "add", "-q", "-b", "side", str(linked))
+    store = ProceduralStore(Place(linked))
+    await store.open()
+    await store.write([Draft(id="i", content="x", key="skills/skill-01")], EVERYONE)
+    await store.close()
+    assert git(linked, "log", "-1", "--format=%s", "side") == "Rewrite skills/skill-01\n"
+    assert git(linked, "status", "--porcelain") == git(library, "status", "--porcelain") == ""
+    assert (linked / "skills" / "skill-01" / "SKILL.md").read_text().endswith("---\nx")
+
+
+async def test_checked_out_files_catch_up_after_a_kill(library: Path, git: Git) -> None:
+    def observe(step: str) -> None:
+        if step == "advanced":
+            raise KeyboardInterrupt
+
+    store = ProceduralStore(Place(library), observe=observe)
+    await store.open()
+    with pytest.raises(KeyboardInterrupt):
+        await store.write([Draft(id="i", content="x", key="skills/skill-01")], EVERYONE)
+    await store.close()
+    assert git(library, "status", "--porcelain") != ""
+    store = ProceduralStore(Place(library))
+    await store.open()
+    await store.close()
+    assert git(library, "status", "--porcelain") == ""
+    assert (library / "skills" / "skill-01" / "SKILL.md").read_text().endswith("---\nx")
+
+
+def make(folder: Path) -> None:
+    folder.mkdir()
+
+
 async def test_new_skills_go_where_the_settings_say(library: Path) -> None:
     store = ProceduralStore(Place(library, folder="skills"))
     await store.open()

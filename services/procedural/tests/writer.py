@@ -1,4 +1,8 @@
-"""A process that writes to a repository: `python writer.py PATH NAME THREADS COUNT`, or `kill PATH STEP CALL`."""
+"""Processes that write to a repository, and some that are killed doing it.
+
+`python writer.py write PATH NAME TASKS COUNT` prints each id once it is acknowledged; `python writer.py kill
+FOLDER` makes a repository a step and a call in FOLDER, and in each a process that ends by SIGKILL at that step.
+"""
 
 import asyncio
 import os
@@ -10,17 +14,19 @@ from a2m_procedural.store import Place, ProceduralStore
 from a2m_protocol.types import Draft
 from a2m_server.store import EVERYONE, Filter, Named
 
+STEPS = ("made", "intended", "advanced", "followed", "applied")
+CALLS = ("create", "rewrite", "forget", "move")
 
-async def write(path: str, name: str, tasks: int, count: int) -> None:
-    stores = [ProceduralStore(Place(Path(path))) for _ in range(2)]
+
+async def write(path: Path, name: str, tasks: int, count: int) -> None:
+    stores = [ProceduralStore(Place(path)) for _ in range(2)]
     for store in stores:
         await store.open()
 
     async def one(task: int) -> None:
         for number in range(count):
-            draft = Draft(
-                id=f"{name}-{task}-{number}", content=f"{task} {number}", key=f"k/{name}/{task}/{number}"
-            )
+            key = f"k/{name}/{task}/{number}"
+            draft = Draft(id=f"{name}-{task}-{number}", content=f"{task} {number}", key=key)
             await stores[task % 2].write([draft], EVERYONE)
             print(draft.id, flush=True)
 
@@ -29,29 +35,45 @@ async def write(path: str, name: str, tasks: int, count: int) -> None:
         await store.close()
 
 
-async def die(path: str, step: str, call: str) -> None:
-    """End by SIGKILL when a write reaches `step`."""
+async def die(path: Path, step: str, call: str) -> None:
+    armed = False
 
     def observe(reached: str) -> None:
-        if reached == step:
+        if armed and reached == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store = ProceduralStore(Place(Path(path)), observe=observe)
+    store = ProceduralStore(Place(path), observe=observe)
     await store.open()
+    await store.write([Draft(id="old", content="old", key="k", embedding=[1.0, 0.0])], EVERYONE)
+    armed = True
     if call == "create":
         await store.write([Draft(id="new", content="new", embedding=[0.0, 1.0], salience=7.0)], EVERYONE)
     elif call == "rewrite":
         await store.write([Draft(id="r", content="newer", key="k", embedding=[0.0, 1.0])], EVERYONE)
     elif call == "forget":
         await store.forget(Filter(ids=("old",)))
-    elif call == "move":
+    else:
         [record] = await store.read(["old"])
         await store.delete_if([Named("old", record.etag)], "moved", "semantic")
-    await store.close()
+
+
+def kill_all(folder: Path) -> None:
+    """A fork a scenario, since a start of Python costs more than the scenario."""
+    for step in STEPS:
+        for call in CALLS:
+            child = os.fork()
+            if child == 0:
+                asyncio.run(die(folder / f"{step}-{call}", step, call))
+                os._exit(1)
+            _, status = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "kill":
-        asyncio.run(die(*sys.argv[2:5]))
-    else:
-        asyncio.run(write(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    match sys.argv[1:]:
+        case ["write", path, name, tasks, count]:
+            asyncio.run(write(Path(path), name, int(tasks), int(count)))
+        case ["kill", folder]:
+            kill_all(Path(folder))
+        case _:
+            sys.exit(__doc__)

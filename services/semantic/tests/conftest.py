@@ -4,11 +4,12 @@ import asyncio
 import importlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from a2m_engines.containers import docker_answers
 from a2m_semantic.edge import EdgeEngine
@@ -17,8 +18,6 @@ from a2m_semantic.server import IN_MEMORY, ServerEngine
 from a2m_semantic.store import SemanticStore
 
 IMAGE = "qdrant/qdrant:v1.20.0"
-
-MakeEngine = Callable[[], Engine]
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +54,20 @@ def edge_folder(empty_edge: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(empty_edge, tmp_path / "edge"))
 
 
-@pytest.fixture(params=["edge", "memory", "server"])
+ENGINES = ["edge", "memory", "server"]
+
+
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Each of the three engines in turn, empty."""
-    if request.param == "edge":
-        return EdgeEngine(request.getfixturevalue("edge_folder"), "cosine")
+    folder = request.getfixturevalue("edge_folder") if request.param == "edge" else None
+    return make_engine(request, folder)
+
+
+def make_engine(request: pytest.FixtureRequest, folder: Path | None) -> Engine:
+    """The engine of a parameter: Edge in a folder, the client's memory, or a server's new collection."""
+    if folder is not None:
+        return EdgeEngine(folder, "cosine")
     if request.param == "memory":
         return ServerEngine(IN_MEMORY, "memories", "cosine")
     return ServerEngine(request.getfixturevalue("qdrant_url"), f"test_{uuid4().hex}", "cosine")
@@ -68,6 +76,18 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 async def store(engine: Engine) -> AsyncIterator[SemanticStore]:
     store = SemanticStore(engine)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture(params=ENGINES, scope="module", loop_scope="module")
+async def shared_store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SemanticStore]:
+    """One store on each engine for all tests of a module, which must run on the module's loop."""
+    folder = tmp_path_factory.mktemp("shared") if request.param == "edge" else None
+    store = SemanticStore(make_engine(request, folder))
     await store.open()
     yield store
     await store.close()

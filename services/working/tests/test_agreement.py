@@ -153,7 +153,7 @@ class Dice:
         )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(14))
 async def test_random_steps_end_as_in_the_reference(store: WorkingStore, seed: int) -> None:
     mark = uuid4().hex[:6]
     dice = Dice(seed, mark)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from a2m_cli import options
-from a2m_cli.connection import CliError
+from a2m_cli.connection import WRONG_USAGE, CliError
 from a2m_cli.options import DEFAULT_URL, AsJson, TokenFile, Url
 
 
@@ -35,7 +35,7 @@ def up(
         chosen = TIERS if tiers is None else parse_tiers(tiers)
         blueprint = Blueprint(data.expanduser().absolute(), port_base, chosen)
     except BlueprintError as error:
-        raise CliError(str(error), status=2) from error
+        raise CliError(str(error), WRONG_USAGE) from error
     run(blueprint, display(quiet=quiet), ready_file=ready_file)
 
 

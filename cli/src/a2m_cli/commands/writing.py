@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from a2m_cli import options
-from a2m_cli.connection import CliError
+from a2m_cli.connection import WRONG_USAGE, CliError
 from a2m_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -92,7 +92,7 @@ def forget(
     )
     if not selected:
         raise CliError(
-            "nothing selected: give ids, --query, --tier, --session, --where or --key-prefix", status=2
+            "nothing selected: give ids, --query, --tier, --session, --where or --key-prefix", WRONG_USAGE
         )
     if not yes and not ids and sys.stdin.isatty():
         typer.confirm(f"Forget everything with {', '.join(selected)} as given?", abort=True)
@@ -195,14 +195,14 @@ def _content(text: str | None, uri: str | None) -> str | None:
     if sys.stdin.isatty():
         if uri is not None:
             return None
-        raise CliError("nothing to remember: give a text, or pipe one in", status=2)
+        raise CliError("nothing to remember: give a text, or pipe one in", WRONG_USAGE)
     try:
         given = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise CliError("standard input is not UTF-8 text") from error
     content = given.removesuffix("\n")
     if not content and uri is None:
-        raise CliError("nothing to remember: give a text, or pipe one in", status=2)
+        raise CliError("nothing to remember: give a text, or pipe one in", WRONG_USAGE)
     return content
 
 

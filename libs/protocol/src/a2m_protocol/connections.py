@@ -88,15 +88,15 @@ class Connections:
                 except BaseException:
                     connection.abort()
                     raise
+                if connection.reusable:
+                    self._idle.append(connection)
+                else:
+                    connection.abort()
+                return answer
         except TimeoutError as error:
             raise ExchangeError(f"no answer within {seconds:g} s", sent=connection is not None) from error
         except (h11.ProtocolError, ConnectionError, ssl.SSLError) as error:
             raise ExchangeError(_reason(error), sent=True) from error
-        if connection.reusable:
-            self._idle.append(connection)
-        else:
-            connection.abort()
-        return answer
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []

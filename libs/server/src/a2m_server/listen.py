@@ -10,8 +10,10 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import h11
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from a2m_server.settings import ServerSettings
 
@@ -33,6 +35,39 @@ def serve(app: FastAPI, settings: ServerSettings) -> None:
             raise stop if problem is None else SystemExit(f"cannot start: {problem}") from stop
 
 
+class Protocol(H11Protocol):
+    """uvicorn's HTTP/1.1, which also gives up a connection that sends no whole request head in time.
+
+    The time is that of an idle connection; once the head is there, the limits of the app apply.
+    """
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] as uvicorn has it
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unwatch()
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._unwatch()
+        elif self._waiting is None:
+            # Not put off by each further byte: a head that drips in has this long in all.
+            self._waiting = self.loop.call_later(self.timeout_keep_alive, self.transport.close)
+
+    def _unwatch(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+
 class Server(uvicorn.Server):
     """A uvicorn server with our settings, which ends with status 0 when a signal asks it to."""
 
@@ -40,7 +75,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=Protocol,
                 ws="none",
                 lifespan="on",
                 log_config=None,

@@ -14,8 +14,8 @@ MAX_FULL = 2_000
 
 
 WORTH = 4_000_000
-"""So many numbers in all vectors together (10,000 vectors of 384) are worth an index: to compare them all takes
-about 10 ms, while an index makes every write several times dearer."""
+"""So many numbers in all vectors together (10,000 vectors of 384) are worth an index: comparing all of them
+takes about 10 ms, while an index makes every write several times dearer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ COMMON = 500
 """Terms in fewer records than this are counted when they are asked for."""
 CHURN = 0.05
 MIN_CHURN = 200
-DRIFT = 0.15
+DRIFT = 0.1
 
 _LOCK = lock_number("maintenance", SCHEMA)
 
@@ -33,6 +33,7 @@ class Maintenance:
         self._database = database
         self._settings = settings
         self._state = state
+        self._stepping = asyncio.Lock()
 
     async def run(self) -> None:
         """Work at once, then whenever there is a reason, and every `maintenance_interval` seconds."""
@@ -51,7 +52,7 @@ class Maintenance:
 
     async def step(self) -> None:
         """Do all that is due; nothing if another process is doing it."""
-        async with single(self._settings) as connection:
+        async with self._stepping, single(self._settings) as connection:
             await self._database.configure(connection)
             [locked] = await rows(connection, query("maintain", "try_lock"), {"number": _LOCK})
             if locked["mine"]:
@@ -59,6 +60,7 @@ class Maintenance:
                 await self._count(connection)
                 await self._bake(connection)
                 await self._index(connection)
+                await rows(connection, query("maintain", "unlock"), {"number": _LOCK})
             [corpus] = await rows(connection, query("maintain", "corpus"))
             self._state.baked = corpus["baked"]
             if self._state.dimensions is not None and not self._state.indexed:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class State:
     """`dimensions` once they are fixed, `indexed` once vectors have an index.
 
-    `baked` is the mean length of a record that new weights assume. `work` is set when there may be something for the maintenance to do at once.
+    `baked` is the mean length of a record that new weights assume. `work` is set when there may be something
+    for the maintenance to do at once.
     """
 
     dimensions: int | None = None

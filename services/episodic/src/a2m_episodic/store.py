@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 from a2m_episodic.database import Database, rows
 from a2m_episodic.indexes import OPERATORS
@@ -62,8 +62,11 @@ class EpisodicStore:
 
     async def open(self) -> None:
         await migrate(self._settings)
-        await self._database.open()
-        self._state.dimensions = await self._dimensions(self._settings.dimensions)
+        async with AsyncExitStack() as undo:
+            await self._database.open()
+            undo.push_async_callback(self._database.close)
+            self._state.dimensions = await self._dimensions(self._settings.dimensions)
+            undo.pop_all()
         self._task = asyncio.create_task(self.maintenance.run(), name=f"{self._settings.name} maintenance")
 
     async def close(self) -> None:

@@ -39,6 +39,9 @@ def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: s
         files[path] = None
         edits.append(Edit("Remove", folder_part(path), before[record_id]))
     occupied = set(view.occupied)
+    if view.head is None:
+        # The history is ours to begin: no clone may turn line ends over.
+        files[".gitattributes"] = b"SKILL.md -text\n"
     for record_id, record in after.items():
         old = before.get(record_id)
         if old is record:
@@ -66,7 +69,7 @@ def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: s
         last=bench.ledger.last if bench.ledger.last != view.ledger.last else 0,
         width=bench.width if bench.width != view.width else None,
     )
-    return Change(files, edits, effects)
+    return Change(files if edits else {}, edits, effects)
 
 
 def _file(record: Record, path: str, shelved: Shelved | None) -> bytes:

@@ -218,11 +218,18 @@ class Repository:
         # It fails when some file is changed, which the merge judges better.
         with suppress(GitError):
             self._git.run("update-index", "-q", "--unmerged", "--refresh", env=env)
-        try:
-            self._git.run("read-tree", "-m", "-u", *options, old or self._empty, new, env=env)
-        except GitError as error:
-            return str(error)
-        return None
+        why = None
+        for _ in range(LOCK_TRIES):
+            try:
+                self._git.run("read-tree", "-m", "-u", *options, old or self._empty, new, env=env)
+            except GitError as error:
+                why = str(error)
+                if "index.lock" not in why:
+                    return why
+                time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 jitter, no secret
+            else:
+                return None
+        return why
 
     def _checked_out(self) -> bool:
         return self._work_tree is not None and self._git.ask("symbolic-ref", "-q", "HEAD") == self.ref

@@ -122,7 +122,7 @@ def render(record: Record, folder: str, front: Mapping[str, Any], description: s
     if description is None or "description" in (record.metadata or {}):
         description = describe(record)
     head = {
-        "name": front.get("name") or folder,
+        "name": front.get("name") or folder or "skill",
         "description": description,
         **kept,
         NAMESPACE: _fields(record),

@@ -185,7 +185,7 @@ class ProceduralStore:
         pool = self._threads.get(thread)
         if pool is None:
             raise unavailable("the skills repository", "it is not open")
-        with translated():
+        with translated(self._place.path):
             return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     def _open(self) -> None:
@@ -263,17 +263,18 @@ class ProceduralStore:
             hand.journal.drop(commit)
             return False
         self._observe("advanced")
+        self._follow(hand, base)
+        self._observe("followed")
         hand.journal.apply(change.effects, self._ms(), commit)
         self._observe("applied")
-        self._follow(hand, base, commit)
         return True
 
     def _finish(self, hand: Hand) -> None:
         """Settle what killed writers left; the write lock is held, so nobody is at work on it."""
         for intent in hand.journal.intents():
             if hand.repository.contains(intent.commit):
+                self._follow(hand, intent.base)
                 hand.journal.apply(intent.effects, self._ms(), intent.commit)
-                self._follow(hand, intent.base, intent.commit)
             else:
                 hand.journal.drop(intent.commit)
         unfollowed = hand.journal.unfollowed()
@@ -282,20 +283,21 @@ class ProceduralStore:
             hand.journal.set_unfollowed(None)
         hand.repository.clean()
 
-    def _follow(self, hand: Hand, base: str | None, commit: str) -> None:
-        if not hand.repository.follow(base, commit) and hand.journal.unfollowed() is None:
+    def _follow(self, hand: Hand, base: str | None) -> None:
+        head = hand.repository.head()
+        if head is not None and not hand.repository.follow(base, head) and hand.journal.unfollowed() is None:
             hand.journal.set_unfollowed(base or "")
 
 
 @contextmanager
-def translated() -> Generator[None]:
-    """The one place where git's, SQLite's and the disk's errors become ours."""
+def translated(path: Path) -> Generator[None]:
+    """The one place where git's, SQLite's and the disk's errors become ours, without the repository's path."""
     try:
         yield
     except A2MError:
         raise
     except (GitError, GitPythonError, sqlite3.Error, OSError) as error:
-        raise unavailable("the skills repository", _why(error)) from error
+        raise unavailable("the skills repository", _why(error).replace(str(path), "(its path)")) from error
 
 
 async def _result(awaitable: Awaitable[T]) -> T:

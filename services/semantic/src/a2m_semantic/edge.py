@@ -29,8 +29,9 @@ from a2m_semantic.engine import (
     Some,
     Stored,
     Terms,
+    Within,
 )
-from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS
+from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS, NUMBER_HIGH, NUMBER_KEY, NUMBERS_ARRAY
 
 log = logging.getLogger(__name__)
 
@@ -232,6 +233,8 @@ def _load(folder: Path) -> qdrant.EdgeShard:
         dict.fromkeys(KEYWORDS, qdrant.KeywordIndexParams(prefix=True))
         | dict.fromkeys(INTEGERS, qdrant.IntegerIndexParams(lookup=True, range=True))
         | dict.fromkeys(FLOATS, qdrant.FloatIndexParams())
+        | {NUMBER_KEY: qdrant.KeywordIndexParams(nested=NUMBERS_ARRAY)}
+        | {NUMBER_HIGH: qdrant.FloatIndexParams(nested=NUMBERS_ARRAY)}
     )
     for field, schema in schemas.items():
         if field not in held:
@@ -271,3 +274,5 @@ def _condition(clause: Clause) -> qdrant.ConditionType:
             return qdrant.Filter(must=[_condition(inner) for inner in clauses])
         case Some(clauses):
             return qdrant.Filter(should=[_condition(inner) for inner in clauses])
+        case Within(field, inner):
+            return qdrant.NestedCondition(field, _filter(inner))

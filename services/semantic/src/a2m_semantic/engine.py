@@ -73,7 +73,15 @@ class Some:
     clauses: tuple[Clause, ...]
 
 
-Clause: TypeAlias = AnyOf | Prefix | Between | Points | Not | All | Some
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The array `field` has an object for which the clause, on the object's own fields, holds."""
+
+    field: str
+    clause: Clause
+
+
+Clause: TypeAlias = AnyOf | Prefix | Between | Points | Not | All | Some | Within
 
 NOTHING = Points(())
 

@@ -6,8 +6,20 @@ from a2m_protocol.clock import parse_ms
 from a2m_protocol.errors import A2MError, invalid_params
 from a2m_protocol.where import NUMBERS, TIMES, Condition, Op, Scalar
 from a2m_semantic import tokens
-from a2m_semantic.engine import NOTHING, All, AnyOf, Between, Clause, Not, Points, Prefix, Some, point_id
-from a2m_semantic.points import FILTERED, LIVE, NUMBER_FIELDS, owner_token
+from a2m_semantic.engine import (
+    NOTHING,
+    All,
+    AnyOf,
+    Between,
+    Clause,
+    Not,
+    Points,
+    Prefix,
+    Some,
+    Within,
+    point_id,
+)
+from a2m_semantic.points import FILTERED, LIVE, NUMBER_FIELDS, NUMBERS_ARRAY, owner_token
 from a2m_server.store import Filter
 
 RANGES = frozenset({Op.GT, Op.GTE, Op.LT, Op.LTE})
@@ -57,7 +69,7 @@ def condition_clause(condition: Condition, tier: str) -> Clause:
                 raise _refused(condition, tier, f"a prefix has at most {tokens.MAX_TOKEN} characters here")
             return Prefix("tokens", token)
         case _:
-            return _range(condition, start, tier)
+            return _range(condition, tier)
 
 
 def _equals(start: str, values: tuple[Scalar, ...]) -> Clause:
@@ -68,7 +80,7 @@ def _equals(start: str, values: tuple[Scalar, ...]) -> Clause:
     return Some((Not(AnyOf("tokens", (tokens.present_token(start),))), wanted))
 
 
-def _range(condition: Condition, start: str, tier: str) -> Clause:
+def _range(condition: Condition, tier: str) -> Clause:
     value, field = condition.value, condition.field
     if not condition.metadata and field in TIMES:
         return _between(NUMBER_FIELDS[field], condition.op, float(parse_ms(str(value))))
@@ -78,9 +90,8 @@ def _range(condition: Condition, start: str, tier: str) -> Clause:
         return NOTHING
     if not condition.metadata:
         return _number(NUMBER_FIELDS[field], condition, value, tier) if field in NUMBERS else NOTHING
-    # The keyword index narrows the search to records whose field is a number; the payload decides.
-    held = AnyOf("tokens", (tokens.number_token(start),))
-    return All((held, _number(f"high.{tokens.number_field(field)}", condition, value, tier)))
+    named = AnyOf("key", (tokens.number_key(field),))
+    return Within(NUMBERS_ARRAY, All((named, _number("high", condition, value, tier))))
 
 
 def _number(field: str, condition: Condition, value: int | float, tier: str) -> Clause:
@@ -92,13 +103,12 @@ def _number(field: str, condition: Condition, value: int | float, tier: str) -> 
         return _between(field, op, high)
     if sign:
         raise _refused(condition, tier, "the number has more digits than can be compared here")
-    name = tokens.number_field(condition.field)
     strict = Op.GT if op in (Op.GT, Op.GTE) else Op.LT
     return Some(
         (
             _between(field, strict, high),
-            All((_same(field, high), _between(f"low.{name}", strict, low))),
-            All((_same(field, high), _same(f"low.{name}", low), _between(f"sign.{name}", op, 0.0))),
+            All((_same(field, high), _between("low", strict, low))),
+            All((_same(field, high), _same("low", low), _between("sign", op, 0.0))),
         )
     )
 

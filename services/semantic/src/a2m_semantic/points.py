@@ -48,6 +48,11 @@ INTEGERS = ("seq", "created_ms", "accessed_ms", "access_count", "revision", "gra
 FLOATS = ("salience",)
 """Payload fields that are indexed, by type."""
 
+NUMBERS_ARRAY = "numbers"
+NUMBER_KEY = f"{NUMBERS_ARRAY}[].key"
+NUMBER_HIGH = f"{NUMBERS_ARRAY}[].high"
+"""The metadata's numbers, each an object, and the paths that are indexed object by object."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -173,21 +178,10 @@ def _record_payload(record: Record) -> Payload:
     own = {name: getattr(record, name) for name in sorted(FILTERED)}
     metadata = record.metadata or {}
     payload["tokens"] = tokens.tokens(own, metadata=False) + tokens.tokens(metadata, metadata=True)
-    return payload | _numbers(metadata)
-
-
-def _numbers(metadata: dict[str, object]) -> Payload:
-    high: dict[str, float] = {}
-    low: dict[str, float] = {}
-    sign: dict[str, int] = {}
-    for key, value in metadata.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            name = tokens.number_field(key)
-            high[name], low[name], sign[name] = tokens.triple(value)
-            if abs(high[name]) < tokens.EXACT:
-                del low[name], sign[name]
-    found = {"high": high, "low": low, "sign": sign}
-    return {name: numbers for name, numbers in found.items() if numbers}
+    numbers = tokens.numbers(metadata)
+    if numbers:
+        payload[NUMBERS_ARRAY] = numbers
+    return payload
 
 
 def _grave_payload(grave: Tombstone) -> Payload:

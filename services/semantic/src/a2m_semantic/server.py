@@ -26,8 +26,9 @@ from a2m_semantic.engine import (
     Some,
     Stored,
     Terms,
+    Within,
 )
-from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS
+from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS, NUMBER_HIGH, NUMBER_KEY, NUMBERS_ARRAY
 
 IN_MEMORY = ":memory:"
 CONFLICT = 409
@@ -190,10 +191,12 @@ class ServerEngine:
     async def _index(self, client: AsyncQdrantClient) -> None:
         held = (await client.get_collection(self._collection)).payload_schema
         keyword = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, prefix=True)
-        schemas: dict[str, models.KeywordIndexParams | models.PayloadSchemaType] = {
+        schemas: dict[str, models.KeywordIndexParams | models.FloatIndexParams | models.PayloadSchemaType] = {
             **dict.fromkeys((*KEYWORDS, "version"), keyword),
             **dict.fromkeys(INTEGERS, models.PayloadSchemaType.INTEGER),
             **dict.fromkeys(FLOATS, models.PayloadSchemaType.FLOAT),
+            NUMBER_KEY: models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, nested=NUMBERS_ARRAY),
+            NUMBER_HIGH: models.FloatIndexParams(type=models.FloatIndexType.FLOAT, nested=NUMBERS_ARRAY),
         }
         for field, schema in schemas.items():
             if field not in held:
@@ -249,3 +252,5 @@ def _condition(clause: Clause) -> models.Condition:
             return models.Filter(must=[_condition(inner) for inner in clauses])
         case Some(clauses):
             return models.Filter(should=[_condition(inner) for inner in clauses])
+        case Within(field, inner):
+            return models.NestedCondition(nested=models.Nested(key=field, filter=_filter(inner)))

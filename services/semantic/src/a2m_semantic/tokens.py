@@ -27,11 +27,6 @@ def present_token(start: str) -> str:
     return start + "?"
 
 
-def number_token(start: str) -> str:
-    """The token of a field that holds a number."""
-    return start + "#"
-
-
 def value_token(start: str, value: object) -> str | None:
     """The token of a field that holds this scalar, or None for null, arrays and objects.
 
@@ -63,14 +58,23 @@ def tokens(fields: Mapping[str, object], *, metadata: bool) -> list[str]:
         token = value_token(start, value)
         if token is not None:
             found.append(token)
-        if is_number(value):
-            found.append(number_token(start))
     return found
 
 
-def number_field(field: str) -> str:
-    """The payload name under which a metadata key's number is kept."""
-    return _digest(field)
+def number_key(field: str) -> str:
+    """A metadata key as it stands beside its number."""
+    return field_token(field, metadata=True)
+
+
+def numbers(fields: Mapping[str, object]) -> list[dict[str, str | float]]:
+    """Every number of a flat object, as a triple beside its key; parts that are zero for certain are left out."""
+    found: list[dict[str, str | float]] = []
+    for field, value in fields.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            high, low, sign = triple(value)
+            number: dict[str, str | float] = {"key": number_key(field), "high": high}
+            found.append(number if abs(high) < EXACT else number | {"low": low, "sign": sign})
+    return found
 
 
 def triple(number: int | float) -> Triple:
@@ -85,10 +89,6 @@ def triple(number: int | float) -> Triple:
     low = _double(rest)
     rest -= int(low)
     return (high, low, (rest > 0) - (rest < 0))
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _double(number: int) -> float:

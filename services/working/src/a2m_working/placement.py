@@ -6,12 +6,12 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.errors import embedding_mismatch, scope_denied, unavailable
 from a2m_protocol.types import Draft
-from a2m_server.store import Named, Scope, Written
+from a2m_server.store import Scope, Written
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import WHAT, Database
 from a2m_working.layout import bucket_tag, tombstone_of
@@ -21,6 +21,7 @@ from a2m_working.rows import draft_arguments
 
 ATTEMPTS = 30
 PAUSE = 0.005
+HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,16 @@ class _Claimed:
     home: str
     id: Claim
     key: Claim | None
+    where: str
+    """The bucket whose script answers."""
+    displaces: bool = False
+    """Whether an older version lives in the bucket that `id` names."""
+
+    @property
+    def relocates(self) -> bool:
+        return self.displaces or (
+            self.where == self.home and self.key is not None and self.key.tag != self.home
+        )
 
 
 def segments(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
@@ -78,19 +89,21 @@ class Placement:
             claimed = await self._claim([drafts[at] for at in pending])
             start = start or await self._start(len(drafts))
             before = len(written)
-            homes = [await self._settle_id(one, scope, transfer=transfer) for one in claimed]
-            if None not in homes:
+            settled = [await self._settle_id(one, scope, transfer=transfer) for one in claimed]
+            if None not in settled:
                 placed: dict[str, list[tuple[int, _Claimed]]] = defaultdict(list)
-                for at, one, home in zip(pending, claimed, homes, strict=True):
-                    where = home
-                    if home == one.home and one.key is not None and one.key.tag != home:
-                        where = None if placed else await self._settle_key(one, one.key, transfer=transfer)
-                    if isinstance(where, Written):
-                        written[at] = where
-                    elif where is None:
-                        break
-                    else:
-                        placed[where].append((at, one))
+                for at, one in zip(pending, settled, strict=True):
+                    answer: _Claimed | Written | None = one
+                    if one is not None and one.relocates:
+                        # In its turn: what stands before it is written first.
+                        answer = None if placed else await self._relocate(one, transfer=transfer)
+                    if isinstance(answer, _Claimed):
+                        placed[answer.where].append((at, answer))
+                        continue
+                    # A relocation changed what the claims of those after it say.
+                    if answer is not None:
+                        written[at] = answer
+                    break
                 written |= await self._write(placed, scope, start, width, transfer=transfer)
             stalled = stalled + 1 if len(written) == before else 0
         return [written[at] for at in range(len(drafts))]
@@ -107,7 +120,7 @@ class Placement:
             for alias in draft.aliases:
                 await self._claims.take_id(alias, home)
             key = None if draft.key is None else await self._claims.take_key(draft.owner, draft.key, home)
-            return _Claimed(draft, home, held, key)
+            return _Claimed(draft, home, held, key, home)
 
         answers = await self._database.together(
             [
@@ -140,43 +153,45 @@ class Placement:
         results = await self._database.together(write(tag, group) for tag, group in placed.items())
         return {at: answer for result in results for at, answer in result.items()}
 
-    async def _settle_id(self, one: _Claimed, scope: Scope, *, transfer: bool) -> str | None:
-        """The bucket whose script answers a draft, or None to take its claims anew."""
+    async def _settle_id(self, one: _Claimed, scope: Scope, *, transfer: bool) -> _Claimed | None:
+        """The draft with the bucket that answers it, or None to take its claims anew."""
         if one.id.tag == one.home:
-            return one.home
+            return one
         draft, there = one.draft, self._root(one.id.tag)
         found = await there.hold("i", draft.id, draft.owner, one.id.number)
         if isinstance(found, Held):
             if not scope.sees(found.owner):
                 raise scope_denied(f"the id {draft.id!r} is taken: choose another")
             rows = await there.read([draft.id], whole=False) if transfer else []
-            if not rows or rows[0].fields["moves"] >= draft.moves:
-                return one.id.tag
-            await there.remove([Named(draft.id, rows[0].etag)], "undo", None, whole=True)
-            return None
+            if rows and rows[0].fields["moves"] < draft.moves:
+                return replace(one, displaces=True)
+            return replace(one, where=one.id.tag)
         stone = tombstone_of(draft.id, found) if found else None
         if stone is not None and stone.reason == "moved" and (not transfer or stone.moves >= draft.moves):
-            return one.id.tag
+            return replace(one, where=one.id.tag)
         if stone is not None and stone.reason == "forgotten":
             await self._root(one.home).bury([stone])
         await self._claims.move_id(draft.id, one.id, one.home)
         return None
 
-    async def _settle_key(self, one: _Claimed, key: Claim, *, transfer: bool) -> str | Written | None:
-        """The bucket whose script answers a draft, or the answer, or None to take its claims anew."""
-        draft = one.draft
-        if draft.key is None:
-            return one.home
-        by_id = await self._root(one.home).hold("i", draft.id, draft.owner)
-        if isinstance(by_id, Held) or (by_id and tombstone_of(draft.id, by_id).reason == "moved"):
-            return one.home
-        found = await self._root(key.tag).hold("k", draft.key, draft.owner, key.number)
-        if isinstance(found, Held):
-            if transfer:
-                return Written(draft.id, "refused", reason="key")
-            return await self._relocation.rewrite(draft, found.id, key, one.home)
-        await self._claims.move_key(draft.owner, draft.key, key, one.home)
-        return None
+    async def _relocate(self, one: _Claimed, *, transfer: bool) -> _Claimed | Written | None:
+        """What its bucket's script is to answer, or the answer, or None to take the draft's claims anew."""
+        draft, key = one.draft, one.key
+        if not one.displaces:
+            by_id = await self._root(one.home).hold("i", draft.id, draft.owner)
+            if isinstance(by_id, Held) or (by_id and tombstone_of(draft.id, by_id).reason == "moved"):
+                return one
+        if key is not None and draft.key is not None and key.tag != one.home:
+            found = await self._root(key.tag).hold("k", draft.key, draft.owner, key.number)
+            if not isinstance(found, Held):
+                await self._claims.move_key(draft.owner, draft.key, key, one.home)
+                return None
+            if not transfer:
+                return await self._relocation.rewrite(draft, found.id, key, one.home)
+            if found.id != draft.id:
+                where = one.id.tag if one.displaces else one.home
+                return replace(one, where=where, key=Claim(key.tag, HELD))
+        return await self._relocation.adopt(draft, one.id, key, one.home)
 
     async def _width(self, drafts: Sequence[Draft]) -> int | None:
         given = [len(draft.embedding) for draft in drafts if draft.embedding is not None]

@@ -1,6 +1,9 @@
 -- name: try_lock
 SELECT pg_try_advisory_lock(%(number)s) AS mine
 
+-- name: unlock
+SELECT pg_advisory_unlock(%(number)s)
+
 -- name: index_state
 SELECT (
     SELECT i.indisvalid FROM pg_index i WHERE i.indexrelid = to_regclass(%(name)s)
@@ -35,8 +38,10 @@ DELETE FROM buckets WHERE id IN (
 RETURNING id
 
 -- name: corpus
-SELECT c.documents, c.mean, c.baked, c.churn, coalesce(s.n_tup_ins + s.n_tup_upd + s.n_tup_del, 0) AS now
+-- `now` grows with every record that comes or goes; it may fall back after a crash.
+SELECT c.documents, c.mean, c.baked, c.churn, p.last_value + coalesce(s.n_tup_del, 0) AS now
 FROM corpus c
+CROSS JOIN pks p
 LEFT JOIN pg_stat_user_tables s ON s.relid = 'lexical'::regclass
 
 -- name: measure

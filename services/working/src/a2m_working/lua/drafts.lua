@@ -3,7 +3,7 @@
 -- ARGV: 5 owners whose records the caller sees, 6 width of vectors by configuration or '', 7 the bucket that
 -- this call is for ('' for any, on one server), then 12 a draft: id, bucket, owner, session, JSON, vector,
 -- features, key or '', state (a JSON list of strings), the lowest seq it may get or '', and on a Cluster the
--- numbers of the claims to its id and key.
+-- numbers of the claims to its id and key (of a key, 'held' when a record in another bucket has it).
 local HERE = ARGV[7]
 local STRIDE = 12
 local FIRST = 8

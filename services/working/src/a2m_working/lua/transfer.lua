@@ -30,7 +30,7 @@ local function transfer(draft)
     return refuse(draft, 'exists', found)
   end
   local other = draft.key ~= '' and occupant(draft.key, draft.owner)
-  if other and other.id ~= draft.id then return refuse(draft, 'key') end
+  if draft.key_claim == 'held' or other and other.id ~= draft.id then return refuse(draft, 'key') end
   if misplaced(draft) then return {draft.id, 'retry', '', '0', '', ''} end
   if found then remove(found) end
   state[ETAG] = etag()

@@ -1,0 +1,231 @@
+"""Every command against a server of its own process: what it prints, and how it exits."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2m_cli.application import main
+from a2m_cli.options import metadata_of, where_of
+
+LIGHT = "import sys; import a2m_cli.application as a; a.create(); print(*sys.modules)"
+HEAVY = {"pydantic", "httpx", "asyncio", "a2m_protocol", "a2m_engines", "psutil"}
+
+
+class Cli:
+    """Runs command lines in this process."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
+        self._capture = capture
+        self.err = ""
+
+    def __call__(self, *arguments: str, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as exited:
+            main(arguments)
+        said = self._capture.readouterr()
+        self.err = said.err.decode()
+        assert (exited.value.code or 0) == status, self.err
+        return said.out.decode()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+
+@pytest.fixture
+def cli(capsysbinary: pytest.CaptureFixture[bytes]) -> Cli:
+    return Cli(capsysbinary)
+
+
+@pytest.fixture
+def served(unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server with nothing in it, which the commands talk to."""
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    monkeypatch.setenv("A2M_URL", url)
+    command = [sys.executable, "-m", "a2m_server", "--port", str(unused_tcp_port), "--log-level", "warning"]
+    with subprocess.Popen(command) as process:
+        try:
+            _until(lambda: _answers(f"{url}/readyz"))
+            yield url
+        finally:
+            process.terminate()
+
+
+def test_what_is_remembered_is_recalled_replayed_and_forgotten(cli: Cli, served: str) -> None:
+    written = cli("remember", "the heron nests by the weir", "--session", "s1", "--role", "user").strip()
+    cli("remember", "a second turn", "--session", "s1", "--id", "mine", "-m", "mood=calm", "-m", '{"n": 1}')
+    assert "the heron nests by the weir" in cli("recall", "heron")
+    found = cli.json("recall", "heron")["records"]
+    assert [record["id"] for record in found] == [written]
+    replayed = cli.json("timeline", "--session", "s1")["records"]
+    assert [record["id"] for record in replayed] == [written, "mine"]
+    assert replayed[1]["metadata"] == {"mood": "calm", "n": 1}
+    assert cli.json("timeline", "--where", '{"mood": "calm"}')["records"][0]["id"] == "mine"
+    assert "s1" in cli("sessions")
+    assert "reinforced 1" in cli("reinforce", "mine", "--amount", "2")
+    assert "forgotten 1" in cli("forget", written)
+    assert "closed s1" in cli("close", "s1")
+    assert len(cli.json("timeline", "--limit", "0")["records"]) == 1
+
+
+def test_a_fact_lives_at_its_key(cli: Cli, served: str) -> None:
+    cli("remember", "tea", "--key", "ann/drinks")
+    cli("remember", "coffee", "--key", "ann/drinks")
+    assert "revision=1" in cli("fetch", "ann/drinks")
+    assert cli.json("fetch", "ann/drinks")["record"]["content"] == "coffee"
+    cli("fetch", "ann/eats", status=1)
+    assert "nothing at ann/eats" in cli.err
+
+
+def test_standard_input_is_remembered(cli: Cli, served: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pipe:
+        buffer = __import__("io").BytesIO("piped é\nin\n".encode())
+
+        def isatty(self) -> bool:
+            return False
+
+    monkeypatch.setattr("sys.stdin", Pipe())
+    cli("remember", "--session", "s")
+    assert cli.json("timeline")["records"][0]["content"] == "piped é\nin"
+
+
+def test_a_record_cannot_take_over_the_terminal(cli: Cli, served: str) -> None:
+    cli("remember", "\x1b[2J\x1b]0;owned\x07 [bold]plain[/bold] \u202eback")
+    said = cli("timeline")
+    assert "\x1b" not in said
+    assert "\\x1b[2J\\x1b]0;owned\\x07 [bold]plain[/bold] \\u202eback" in said
+
+
+def test_events_go_on_from_a_cursor(cli: Cli, served: str) -> None:
+    cursor = cli.json("events")["cursor"]
+    cli("remember", "something", "--id", "x")
+    assert "id=x" in cli("events", "--cursor", cursor)
+    assert [e["kind"] for e in cli.json("events", "--cursor", cursor, "--kind", "forgotten")["events"]] == []
+
+
+def test_a_server_describes_itself_and_its_state(cli: Cli, served: str) -> None:
+    assert "a2m/0.1" in cli("describe")
+    assert "all tiers answer" in cli("status")
+    assert cli.json("status")["degraded"] is False
+    cli("consolidate", status=1)
+    assert "the server refused" in cli.err
+
+
+def test_summarize_writes_a_record(cli: Cli, served: str) -> None:
+    cli("remember", "The oven runs hot. It needs a technician.", "--session", "s")
+    assert "read 1, written 1" in cli("summarize", "--session", "s", "--key", "summary")
+    assert cli.json("fetch", "summary")["record"]["role"] == "memory"
+
+
+def test_import_reports_and_resumes_and_export_gives_it_back(cli: Cli, served: str, tmp_path: Path) -> None:
+    turns = tmp_path / "turns.jsonl"
+    turns.write_text("".join(f'{{"id": "t{i}", "session": "s", "content": "turn {i}"}}\n' for i in range(30)))
+    assert "written               30" in cli("import", str(turns), "--batch", "7")
+    assert cli.json("import", str(turns))["already_there"] == 30
+    target = tmp_path / "out.jsonl"
+    cli("export", str(target))
+    assert "30 records exported" in cli.err
+    assert target.stat().st_mode & 0o077 == 0
+    assert cli("export", "-").splitlines()[1:] == target.read_text().splitlines()[1:]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "turns.jsonl"]
+    cli("forget", "--session", "s")
+    report = cli.json("import", str(target))
+    assert {refused["reason"] for refused in report["refused"]} == {"forgotten"}
+
+
+def test_a_bad_line_is_named_and_nothing_is_written(cli: Cli, served: str, tmp_path: Path) -> None:
+    turns = tmp_path / "turns.jsonl"
+    turns.write_text('{"session": "s", "content": "fine"}\n{"session": "s", "content": 5}\n')
+    cli("import", str(turns), status=1)
+    assert "turns, line 2: content" in cli.err
+    assert "Nothing has been written" in cli.err
+    assert cli.json("timeline")["records"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["recall", "x"],
+        ["timeline"],
+        ["remember", "x"],
+        ["fetch", "x"],
+        ["forget", "x"],
+        ["sessions"],
+        ["close", "x"],
+        ["consolidate"],
+        ["promote", "x", "--to", "y"],
+        ["reinforce", "x"],
+        ["summarize", "x"],
+        ["events"],
+        ["describe"],
+        ["status"],
+        ["export", "-"],
+    ],
+)
+def test_without_a_server_every_command_says_how_to_start_one(
+    cli: Cli, arguments: list[str], unused_tcp_port: int
+) -> None:
+    cli(*arguments, "--url", f"http://127.0.0.1:{unused_tcp_port}", status=3)
+    assert "a2m up" in cli.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["recall", "x", "--where", "{"], "--where"),
+        (["recall", "x", "--where", "[]"], "--where: expected a JSON object"),
+        (["remember", "x", "-m", "novalue"], "--metadata"),
+        (["forget"], "select by"),
+        (["recall", "x", "--url", "localhost"], "--url"),
+        (["recall", "x", "--token-file", "/nonexistent"], "token file"),
+        (["up", "--tiers", "cold"], "--tiers"),
+        (["up", "--port-base", "70000"], "--port-base"),
+    ],
+)
+def test_wrong_usage_is_told_apart(cli: Cli, arguments: list[str], complaint: str) -> None:
+    cli(*arguments, status=2)
+    assert complaint in cli.err
+
+
+def test_metadata_values_that_read_as_json_are_json() -> None:
+    assert metadata_of(["a=1", "b=x=y", 'c={"d": null}', '{"e": true}']) == {
+        "a": 1,
+        "b": "x=y",
+        "c": {"d": None},
+        "e": True,
+    }
+    assert where_of('{"role": "user"}', "s") == {"role": "user", "session": "s"}
+
+
+def test_starting_loads_nothing_that_help_does_not_need() -> None:
+    command = [sys.executable, "-c", LIGHT]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert HEAVY.isdisjoint(loaded)
+
+
+def test_a_reader_that_has_enough_is_no_failure() -> None:
+    command = f"{sys.executable} -m a2m_cli --help | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, env={**os.environ}, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as response:
+            return response.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
