@@ -59,7 +59,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.status)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    except BrokenPipeError:
-        # Who read our output has had enough of it; nothing is left to be said, nor to be flushed at exit.
-        sys.stdout = None  # pyright: ignore[reportAttributeAccessIssue] what Python itself sets without one
-        sys.exit(0)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from a2m_server.store import Entry
+
+Clock = Callable[[], int]
+"""Microseconds since 1970."""
 
 
 class Locks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from dataclasses import replace
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_protocol.where import Scalar
 from a2m_router import merge
-from a2m_router.coordination import Locks, Readers, entry_locks
+from a2m_router.coordination import Clock, Locks, Readers, entry_locks
 from a2m_router.forgets import Forgetter
 from a2m_router.keeper import Keeper
 from a2m_router.moves import Moved, Mover, Tier, every_entry
@@ -41,7 +42,7 @@ class Federation:
     """A `TieredStore` over tiers that are stores themselves, on the wire or in this process.
 
     `patience` bounds in seconds how long a move waits for reads that began before it; `interval` is the
-    pause between sweeps.
+    pause between sweeps; `clock` gives microseconds since 1970.
     """
 
     def __init__(
@@ -52,15 +53,18 @@ class Federation:
         *,
         patience: float = 30.0,
         interval: float = 30.0,
+        clock: Clock = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._name = name
         self._tiers = Tiers(members)
         self._locks = Locks()
         self._readers = Readers(patience)
         self._mover = Mover(self._locks, self._readers)
-        self._forgetter = Forgetter(self._tiers, self._readers)
-        self._placer = Placer(self._tiers, self._locks)
-        self._keeper = Keeper(self._tiers, self._mover, self._forgetter, events, interval)
+        self._forgetter = Forgetter(self._tiers, self._readers, clock)
+        self._placer = Placer(self._tiers, self._locks, clock)
+        self._keeper = Keeper(
+            self._tiers, self._mover, self._forgetter, events, interval=interval, clock=clock
+        )
         self._marked: OrderedDict[Scalar, None] = OrderedDict()
         self._keeping: asyncio.Task[None] | None = None
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from a2m_protocol.errors import unavailable
-from a2m_router.coordination import Readers
+from a2m_router.coordination import Clock, Readers
 from a2m_router.moves import every_entry
 from a2m_router.tiers import Member, Tiers, ask_all
 from a2m_server.store import EVERYONE, Buried, Entry, Filter, Forgotten, Tombstone
@@ -19,16 +18,17 @@ ROUNDS = 20
 class Forgetter:
     """Resolves what a forget selects in every tier and leaves tombstones in all of them."""
 
-    def __init__(self, tiers: Tiers, readers: Readers) -> None:
+    def __init__(self, tiers: Tiers, readers: Readers, clock: Clock) -> None:
         self._tiers = tiers
         self._readers = readers
+        self._clock = clock
 
     async def forget(self, selected: Filter) -> Forgotten:
         """Forget what matches now; what is written meanwhile is newer than the call and stays.
 
         Raises a retryable error when a writable tier does not answer: what was already removed stays so.
         """
-        horizon = time.time_ns() // 1_000
+        horizon = self._clock()
         owners: dict[str, str | None] = {}
         removed: Counter[str] = Counter()
         gone: set[str] = set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
 from a2m_protocol.where import Condition, Op, Scalar, Where
+from a2m_router.coordination import Clock
 from a2m_router.forgets import Forgetter
 from a2m_router.moves import Moved, Mover, Tier, every_entry
 from a2m_router.policy import Unit, overflow, units
@@ -37,13 +37,21 @@ class Keeper:
     """
 
     def __init__(
-        self, tiers: Tiers, mover: Mover, forgetter: Forgetter, log_to: EventLog, interval: float
+        self,
+        tiers: Tiers,
+        mover: Mover,
+        forgetter: Forgetter,
+        log_to: EventLog,
+        *,
+        interval: float,
+        clock: Clock,
     ) -> None:
         self._tiers = tiers
         self._mover = mover
         self._forgetter = forgetter
         self._events = log_to
         self._interval = interval
+        self._clock = clock
         self._counts: OrderedDict[Bucket, int] = OrderedDict()
         self._due: OrderedDict[Bucket, None] = OrderedDict()
         self._wake = asyncio.Event()
@@ -212,7 +220,7 @@ class Keeper:
         return [bucket for bucket, count in counts.items() if count > capacity]
 
     async def _expired(self, member: Member, ttl: float) -> list[Entry]:
-        cutoff = format_ms(time.time_ns() // 1_000_000 - int(ttl * 1_000))
+        cutoff = format_ms(self._clock() // 1_000 - int(ttl * 1_000))
         old = Where((Condition("created_at", False, Op.LT, (cutoff,)),))
         entries = await every_entry(member.store, Filter(EVERYONE, old))
         return [e for e in entries if e.accessed_at is None or e.accessed_at < cutoff]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -11,7 +10,7 @@ from typing import TypeVar
 from a2m_protocol.errors import A2MError, JsonObject
 from a2m_protocol.types import Draft
 from a2m_protocol.where import Condition, Op, Where
-from a2m_router.coordination import Locks, key_lock
+from a2m_router.coordination import Clock, Locks, key_lock
 from a2m_router.moves import every_entry
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Scope, Tombstone, Written
@@ -47,9 +46,10 @@ class Homes:
 class Placer:
     """Writes each record where it belongs, once over the federation, all of a batch or nothing."""
 
-    def __init__(self, tiers: Tiers, locks: Locks) -> None:
+    def __init__(self, tiers: Tiers, locks: Locks, clock: Clock) -> None:
         self._tiers = tiers
         self._locks = locks
+        self._clock = clock
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         """Write a batch; each `Written` names the tier where the record is now."""
@@ -162,7 +162,7 @@ class Placer:
             Tombstone(
                 id=done[at].id,
                 reason="moved",
-                seq=time.time_ns() // 1_000,
+                seq=self._clock(),
                 owner=drafts[at].owner,
                 key=drafts[at].key,
                 session=drafts[at].session,

@@ -2,6 +2,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ async def test_nothing_of_a_persons_setup_has_a_say(
     trap = tmp_path / "trap"
     trap.mkdir()
     (trap / ".gitconfig").write_text(
-        "[commit]\ngpgSign = true\n[core]\nhooksPath = /nonexistent\n[user]\nname = Wrong\n[init]\ndefaultBranch = wrong\n"
+        "[commit]\ngpgSign = true\n[user]\nname = Wrong\n[core]\nbare = maybe\n[init]\ndefaultBranch = x\n"
     )
     bad = {
         "HOME": str(trap),
@@ -96,8 +97,9 @@ async def test_hostile_records_stay_inside_the_repository(
         metadata={hostile: hostile},
     )
     await store.write([draft], EVERYONE)
-    assert [p.name for p in tmp_path.iterdir()] == ["skills"]
-    [listed] = git(path, "ls-tree", "-r", "-z", "--name-only", "main").strip("\0").split("\0")
+    assert os.listdir(tmp_path) == ["skills"]
+    ours, listed = git(path, "ls-tree", "-r", "-z", "--name-only", "main").strip("\0").split("\0")
+    assert ours == ".gitattributes"
     folder, _, name = listed.partition("/")
     assert name == "SKILL.md"
     assert set(folder) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
@@ -120,10 +122,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(file: Path) -> None:
-    with file.open("wb") as ballast, pytest.raises(OSError, match="space"):
+    with file.open("wb", buffering=0) as ballast, suppress(OSError):
         while True:
-            ballast.write(os.urandom(65_536))
-            ballast.flush()
+            ballast.write(bytes(4_096))
 
 
 def remount(folder: Path, how: str) -> None:

@@ -145,7 +145,7 @@ async def test_a_copy_of_a_folder_is_a_skill_of_its_own(
     await store.write([Draft(id="i", content="one", key="k")], EVERYONE)
     git(tmp_path, "clone", "-q", str(path), "clone")
     clone = tmp_path / "clone"
-    [folder] = [p for p in clone.iterdir() if p.name != ".git"]
+    [folder] = [file.parent for file in skills(clone)]
     for name in ("aaa", "zzz"):
         (clone / name).mkdir()
         (clone / name / "SKILL.md").write_bytes((folder / "SKILL.md").read_bytes())
@@ -184,7 +184,7 @@ async def test_a_vector_is_left_behind_when_a_person_rewrites_its_content(
     await store.write([Draft(id="i", content="one", embedding=[1.0, 0.0], salience=3.0)], EVERYONE)
     git(tmp_path, "clone", "-q", str(path), "clone")
     clone = tmp_path / "clone"
-    [file] = clone.glob("*/SKILL.md")
+    [file] = skills(clone)
     for said, vector in (("description: hand-made", [1.0, 0.0]), ("---\ntwo", None)):
         old = "description: one" if "description" in said else "---\none"
         file.write_text(file.read_text().replace(old, said))
@@ -220,7 +220,7 @@ async def test_a_checked_out_repository_without_a_commit_is_begun(path: Path, gi
     await store.forget(Filter(ids=("a",)))
     await store.close()
     assert git(path, "status", "--porcelain") == ""
-    assert len(list(path.glob("*/SKILL.md"))) == 1
+    assert len(skills(path)) == 1
     assert (path / ".gitattributes").read_text() == "SKILL.md -text\n"
 
 
@@ -252,6 +252,10 @@ async def test_checked_out_files_catch_up_after_a_kill(library: Path, git: Git) 
     await store.close()
     assert git(library, "status", "--porcelain") == ""
     assert (library / "skills" / "skill-01" / "SKILL.md").read_text().endswith("---\nx")
+
+
+def skills(folder: Path) -> list[Path]:
+    return list(folder.glob("*/SKILL.md"))
 
 
 def make(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Processes that write to a repository, and some that are killed doing it.
 
-`python writer.py write PATH NAME TASKS COUNT` prints each id once it is acknowledged; `python writer.py kill
-FOLDER` makes a repository a step and a call in FOLDER, and in each a process that ends by SIGKILL at that step.
+`python writer.py write PATH NAME TASKS COUNT` prints each id once it is acknowledged. `python writer.py kill
+FOLDER` makes a repository for each step and call in FOLDER, and a process that ends by SIGKILL at that step.
 """
 
 import asyncio

@@ -24,7 +24,10 @@ __all__ = ["UNSET", "Client", "HttpTransport", "LocalTransport", "StdioTransport
 
 _REPEATABLE = frozenset(
     f"memory/{name}"
-    for name in ("describe", "recall", "timeline", "forget", "fetch", "session/list", "events", "tombstones")
+    for name in (
+        *("describe", "recall", "timeline", "forget", "fetch", "session/list", "events"),
+        *("tombstones", "list", "read"),
+    )
 )
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -154,9 +157,17 @@ class SyncClient(Methods[JsonObject]):
         self._portal: BlockingPortal | None = None
 
     @classmethod
-    def http(cls, url: str, *, token: str | None = None, timeout: float = 30.0, retries: int = 0) -> Self:
+    def http(
+        cls,
+        url: str,
+        *,
+        token: str | None = None,
+        token_file: Path | None = None,
+        timeout: float = 30.0,
+        retries: int = 0,
+    ) -> Self:
         """A client of the server at `url`."""
-        return cls(Client.http(url, token=token, timeout=timeout, retries=retries))
+        return cls(Client.http(url, token=token, token_file=token_file, timeout=timeout, retries=retries))
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -59,7 +59,7 @@ def serve_handler(handler: Handler, settings: ServerSettings) -> FastAPI:
     app.add_route("/healthz", endpoint.health, methods=["GET"])
     app.add_route("/readyz", endpoint.ready, methods=["GET"])
     app.add_route("/metrics", endpoint.count, methods=["GET"])
-    app.add_middleware(Guard, origins=settings.origins, hosts=(settings.host, *settings.hosts))
+    app.add_middleware(Guard, origins=settings.origins, hosts=_names(settings))
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -147,6 +147,12 @@ class Endpoint:
             return Peer(self._gate.admit(shown))
         except UnauthorizedError as error:
             return refuse(401, str(error), {"WWW-Authenticate": 'Bearer realm="a2m"'})
+
+
+def _names(settings: ServerSettings) -> tuple[str, ...]:
+    """What the server may be called: the address it listens on, unless it is any, and what is configured."""
+    own = () if settings.host in ("0.0.0.0", "::") else (settings.host,)  # noqa: S104 compared, not bound
+    return (*own, *settings.hosts)
 
 
 def _unacceptable(request: Request) -> Response | None:

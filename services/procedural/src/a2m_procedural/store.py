@@ -254,9 +254,7 @@ class ProceduralStore:
         self._observe("made")
         blocked = repository.blocked(base, commit)
         if blocked is not None:
-            raise unavailable(
-                "the skills repository", f"a person's uncommitted changes are in the way: {blocked}"
-            )
+            raise GitError(f"a person's uncommitted changes are in the way: {blocked}")
         hand.journal.intend(Intent(commit, base, change.effects))
         self._observe("intended")
         if not repository.advance(base, commit):
@@ -291,7 +289,7 @@ class ProceduralStore:
 
 @contextmanager
 def translated(path: Path) -> Generator[None]:
-    """The one place where git's, SQLite's and the disk's errors become ours, without the repository's path."""
+    """The one place where git's, SQLite's and the disk's errors become ours; `path` is left out of them."""
     try:
         yield
     except A2MError:

@@ -67,7 +67,7 @@ def number_key(field: str) -> str:
 
 
 def numbers(fields: Mapping[str, object]) -> list[dict[str, str | float]]:
-    """Every number of a flat object, as a triple beside its key; parts that are zero for certain are left out."""
+    """Every number of a flat object, as a triple beside its key, without parts that are surely zero."""
     found: list[dict[str, str | float]] = []
     for field, value in fields.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
