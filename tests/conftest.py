@@ -44,6 +44,11 @@ def poll(what: str, condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     return answer
 
 
+@pytest.fixture(scope="session", name="poll")
+def _poll() -> Callable[..., Any]:
+    return poll
+
+
 @dataclass(frozen=True)
 class Running:
     """A federation that `a2m up` serves; `urls` are by service, the router's is also `url`."""
@@ -123,9 +128,7 @@ def _start(folder: Path) -> Running:
             process = subprocess.Popen(
                 [*command, "--ready-file", ready_file], stdout=out, stderr=out, env=environment
             )
-        poll(
-            "a2m up", lambda p=process: ready_file.exists() or p.poll() is not None, _START_SECONDS
-        )
+        poll("a2m up", lambda p=process: ready_file.exists() or p.poll() is not None, _START_SECONDS)
         if process.poll() is None:
             ready = json.loads(ready_file.read_text())
             return Running(process, data, ready_file, ready["url"], ready["urls"])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from a2m_cli.formats import FormatError, Item, header, read_items
+from a2m_cli.formats import TRANSIENT, FormatError, Item, header, read_items
 
 TURN = {"id": "t1", "session": "s", "role": "user", "content": "hello"}
 CHAT = {"conversation": "c", "messages": [{"role": "user", "content": "hello"}]}
@@ -15,6 +15,8 @@ RECORD = {
     "created_at": "2026-03-01T10:00:00.000Z",
     "seq": 1_772_359_200_000_000,
     "etag": "e",
+    "score": 0.5,
+    "arrival": "working e",
     "tier": "semantic",
     "revision": 3,
     "key": "k",
@@ -39,7 +41,7 @@ def test_each_format_is_recognised() -> None:
 
 def test_an_exported_record_keeps_everything_but_what_a_server_makes_anew() -> None:
     (item,) = read(header("a2m", "now"), RECORD)
-    assert item.fields == {name: value for name, value in RECORD.items() if name != "etag"}
+    assert item.fields == {name: value for name, value in RECORD.items() if name not in TRANSIENT}
     assert item.tier == "semantic"
 
 

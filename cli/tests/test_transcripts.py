@@ -108,7 +108,7 @@ def test_a_message_out_of_time_keeps_its_place_and_its_time() -> None:
         say("user", created_at="2026-03-01T10:00:00Z"), say("user", created_at="2026-01-01T10:00:00Z")
     )
     assert records[1]["created_at"] == "2026-01-01T10:00:00.000Z"
-    assert records[1]["seq"] == records[0]["seq"] + 1  # pyright: ignore[reportOperatorIssue] both are integers
+    assert records[1]["seq"] == records[0]["seq"] + 1
 
 
 def test_conversations_without_times_follow_each_other_by_an_hour() -> None:
@@ -176,4 +176,4 @@ def test_a_turn_without_content_is_an_empty_one() -> None:
 def test_the_order_of_a_session_is_that_of_the_file_whatever_its_times(times: list[int | None]) -> None:
     stamps = Stamps()
     seqs = [stamps.next("s", time)["seq"] for time in times]
-    assert seqs == sorted(set(seqs))  # pyright: ignore[reportArgumentType] all are integers
+    assert seqs == sorted(set(seqs))

@@ -8,6 +8,7 @@ import pytest
 
 from a2m_protocol.client import Client, LocalTransport
 from a2m_router.config import TierConfig
+from a2m_router.coordination import Readers
 from a2m_router.federation import Federation
 from a2m_router.remote import RemoteTier
 from a2m_router.tiers import Member
@@ -61,7 +62,7 @@ async def federation(
         "a2m",
         [Member(config, place(stores[config.name])) for config in CHAIN],
         events,
-        patience=2.0,
+        readers=Readers(2.0),
         interval=3_600,
     )
     await made.open()

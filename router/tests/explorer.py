@@ -13,10 +13,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from a2m_server.memory import MemoryTier
+from a2m_server.store import MemoryStore, TierStore
 
 ACTOR: ContextVar[str] = ContextVar("actor", default="")
 CRASH = "crash"
-METHODS = ["write", "transfer", "search", "timeline", "fetch", "forget", "sessions", "reinforce", "touch", "delete_if", "tombstones", "bury", "entries", "read", "counts"]
+METHODS = [name for name in vars(TierStore) | vars(MemoryStore) if not name.startswith("_")]
 
 
 @dataclass
@@ -58,6 +59,7 @@ class Gated:
         self.store = store
         for method in METHODS:
             setattr(self, method, self._gate(getattr(store, method), f"{name}.{method}", schedule))
+        # What does not touch records takes no turn.
         self.info = store.info
         self.open = store.open
         self.close = store.close
@@ -98,7 +100,7 @@ class Explored:
 async def explore(
     build: Callable[[Schedule], Awaitable[World]], *, limit: int = 200_000, stop_at: int = 1
 ) -> Explored:
-    """Run `build`'s world in every order; stops at `stop_at` violations, each with the trace that led there."""
+    """Run a world in every order, until `stop_at` violations; each comes with the trace that led there."""
     result = Explored()
     seen: set[int] = set()
     prefix: list[int] | None = []

@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 from explorer import Explored, Gated, Schedule, World, explore
 
-from a2m_protocol.types import Record
+from a2m_protocol.types import Draft, Record
 from a2m_router.config import TierConfig
+from a2m_router.coordination import Readers
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
 from a2m_server.contract import within
 from a2m_server.events import EventLog
 from a2m_server.memory import MemoryTier
 from a2m_server.store import EVERYONE, Filter, Page, Search, TierStore
-from a2m_protocol.types import Draft
 
 NOW = 1_700_000_000_000_000
 SESSION = "s"
@@ -37,19 +37,21 @@ class Scene:
     def __init__(self, schedule: Schedule, routers: int, tier: type[MemoryTier]) -> None:
         self.stores = {c.name: tier(c.name, c.kind, clock=lambda: NOW) for c in CONFIGS}
         self.schedule = schedule
-        self.routers = [self._router() for _ in range(routers)]
+        self.readers = Readers()
+        self.routers = [self.router() for _ in range(routers)]
         self.forgot = False
         self.reinforced = 0
         self.seen: list[list[Record]] = []
 
-    def _router(self) -> Federation:
+    def router(self) -> Federation:
         members = [
             Member(c, cast("TierStore", Gated(self.stores[c.name], self.schedule, c.name))) for c in CONFIGS
         ]
-        return Federation("a2m", members, EventLog(), interval=3_600, clock=lambda: NOW)
+        # Routers that lost their lease share no locks, but each move waits out every router's reads.
+        return Federation("a2m", members, EventLog(), readers=self.readers, interval=3_600, clock=lambda: NOW)
 
     def held(self, record_id: str = "one") -> dict[str, Record]:
-        ledgers = {name: store._ledger for name, store in self.stores.items()}  # noqa: SLF001
+        ledgers = {name: store._ledger for name, store in self.stores.items()}
         return {n: ledger.records[record_id] for n, ledger in ledgers.items() if record_id in ledger.records}
 
 
@@ -98,13 +100,21 @@ async def rewrite(scene: Scene) -> None:
 
 
 async def run(
-    *actors: Actor, first: Draft = ONE, routers: int = 1, tier: type[MemoryTier] = MemoryTier
+    *actors: Actor,
+    first: Draft = ONE,
+    routers: int = 1,
+    tier: type[MemoryTier] = MemoryTier,
+    crash: bool = False,
 ) -> Explored:
+    """Explore `actors` on `first` in working; with `crash`, the first actor may die at any point."""
+
     async def build(schedule: Schedule) -> World:
         scene = Scene(schedule, routers, tier)
         await scene.stores["working"].write([first], EVERYONE)
 
         async def judge(crashed: bool) -> None:
+            for _ in range(2 if crashed else 1):
+                await scene.router().consolidate()
             held = scene.held()
             if scene.forgot:
                 assert held == {}, "I3: a forgotten record came back"
@@ -119,26 +129,31 @@ async def run(
                 else:
                     assert ids == ["one"], f"I1/I2: a reader saw {ids}"
 
-        acting = {f"{at} {actor.__name__}": (lambda actor=actor: actor(scene)) for at, actor in enumerate(actors)}
-        return World(scene.stores, acting, judge)
+        acting = {
+            f"{at} {actor.__name__}": (lambda actor=actor: actor(scene)) for at, actor in enumerate(actors)
+        }
+        return World(scene.stores, acting, judge, crashes=[next(iter(acting))] if crash else [])
 
     return await explore(build)
 
 
-@pytest.mark.parametrize(
-    "actors",
-    [
-        (close, forget_by_id),
-        (close, forget_by_words),
-        (close, read),
-        (close, recall),
-        (close, close_elsewhere),
-        (close, reinforce),
-        (close, retry),
-    ],
-    ids=lambda actors: "+".join(a.__name__ for a in actors),
-)
-async def test_no_interleaving_violates_an_invariant(actors: tuple[Actor, ...]) -> None:
-    explored = await run(*actors)
+SCENES: list[tuple[Actor, ...]] = [
+    (close, forget_by_id),
+    (close, forget_by_words),
+    (close, read),
+    (close, recall),
+    (close, close_elsewhere),
+    (close, reinforce),
+    (close, retry),
+]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["whole", "crash"])
+@pytest.mark.parametrize("routers", [1, 2], ids=["one", "two"])
+@pytest.mark.parametrize("actors", SCENES, ids=lambda actors: "+".join(a.__name__ for a in actors))
+async def test_no_interleaving_violates_an_invariant(
+    actors: tuple[Actor, ...], routers: int, crash: bool
+) -> None:
+    explored = await run(*actors, routers=routers, crash=crash)
     print(f"{explored.runs} runs, {explored.states} states")
     assert explored.violations == []

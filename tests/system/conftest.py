@@ -1,4 +1,4 @@
-"""What the tests of the system share: talking to each server, conversations to bring in, and an audit of them."""
+"""What the tests of the system share: servers to talk to, conversations to bring in, and an audit of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+import a2m_cli
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import A2MError
 
@@ -88,6 +89,7 @@ class Audit:
 
     router: Server
     tiers: dict[str, Server]
+    poll: Callable[..., Any]
 
     def settle(self, sessions: list[str]) -> dict[str, list[dict[str, Any]]]:
         """What each tier holds of sessions, once two looks agree and no session is over capacity."""
@@ -99,7 +101,7 @@ class Audit:
             over = [s for s, n in Counter(e["session"] for e in last["working"]).items() if n > CAPACITY]
             return last if last == before and not over else None
 
-        return poll("the spill", looked, _SETTLED_SECONDS)
+        return self.poll("the spill", looked, _SETTLED_SECONDS)
 
     def check(self, given: Conversations) -> None:
         """Assert that everything given is there once, in its place and order, and nothing else of it."""
@@ -126,7 +128,7 @@ class Audit:
         assert all(r["id"] == t.id for r, t in zip(records, turns, strict=True) if t.id is not None)
         assert [r["tier"] for r in records] == [where[r["id"]][0] for r in records]
         # Oldest first out: what is left in working is the end of the session.
-        assert "working" not in [r["tier"] for r in records][: len(turns) - CAPACITY]
+        assert "working" not in [r["tier"] for r in records][: max(0, len(turns) - CAPACITY)]
         named = defaultdict(set)
         for record, turn in zip(records, turns, strict=True):
             named[turn.group].add(record.get("group"))
@@ -135,13 +137,143 @@ class Audit:
         assert len(set.union(set(), *named.values())) == len(named)
 
     def _check_counts(self) -> None:
-        described = {t["name"]: t["count"] for t in self.router.call("describe")["tiers"]}
-        assert described == {name: len(tier.entries(where={})) for name, tier in self.tiers.items()}
+        def agree() -> bool:
+            described = {tier["name"]: tier["count"] for tier in self.router.call("describe")["tiers"]}
+            return described == {name: len(tier.entries()) for name, tier in self.tiers.items()}
+
+        self.poll("agreement of the counts", agree, _SETTLED_SECONDS)
 
     def _held(self, sessions: list[str]) -> dict[str, list[dict[str, Any]]]:
         return {name: tier.entries(where={"session": sessions}) for name, tier in self.tiers.items()}
 
 
-def poll(what: str, condition: Callable[[], Any], seconds: float) -> Any:
-    """Ask until the answer is true, and return it; fails after `seconds`."""
-    raise NotImplementedError
+@pytest.fixture(scope="session")
+def http() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=60.0, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def router(federation: Any, http: httpx.Client) -> Server:
+    return Server(federation.url, http)
+
+
+@pytest.fixture(scope="session")
+def tiers(federation: Any, http: httpx.Client) -> dict[str, Server]:
+    """The four services, asked with the service token."""
+    return {
+        name: Server(url, http, federation.token) for name, url in federation.urls.items() if name != "router"
+    }
+
+
+@pytest.fixture(scope="session")
+def audit(router: Server, tiers: dict[str, Server], poll: Callable[..., Any]) -> Audit:
+    return Audit(router, tiers, poll)
+
+
+@pytest.fixture(scope="session")
+def make_conversations(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Conversations]:
+    """Makes conversations for tests to import, each time in sessions of their own.
+
+    `shared` is a slice of the outside data, or skips where there is none; `shipped` is made here and from
+    the conversation that comes with the command line.
+    """
+    numbers = count(1)
+
+    def make(source: str) -> Conversations:
+        mark = f"{source}-{next(numbers)}"
+        folder = tmp_path_factory.mktemp(mark)
+        given = Conversations()
+        if source == "shared":
+            data = _shared_data()
+            turns = _lines(data / "locomo" / "conv-26.turns.jsonl")
+            chats = _lines(data / "agent-transcripts" / "airline.jsonl")[:6]
+        else:
+            turns = _invented_turns()
+            chats = [*_lines(_bakery()), *_invented_chats()]
+        for turn in turns:
+            turn |= {name: f"{mark}/{turn[name]}" for name in ("id", "conversation", "session")}
+            given.sessions[turn["session"]].append(
+                Turn(turn["content"], turn["created_at"], turn["role"], turn["id"], turn.get("group"))
+            )
+        for number, chat in enumerate(chats):
+            chat["conversation"] = f"{mark}/{chat['conversation']}"
+            given.sessions[chat["conversation"]] = _turns_of(chat, number)
+        for name, lines in (("turns", turns), ("chats", chats)):
+            path = folder / f"{name}.jsonl"
+            path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+            given.files.append(path)
+        return given
+
+    return make
+
+
+def _shared_data() -> Path:
+    given = os.environ.get("A2M_TEST_DATA")
+    data = Path(given) if given else Path(__file__).parents[3] / "shared" / "data"
+    if not (data / "locomo").is_dir():
+        pytest.skip("the outside data is not there: A2M_TEST_DATA names its folder")
+    return data
+
+
+def _bakery() -> Path:
+    return Path(a2m_cli.__file__).parent / "data" / "bakery.jsonl"
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _invented_turns() -> list[dict[str, Any]]:
+    """Four sessions, interleaved: one is shorter than the capacity, one is all of a single millisecond."""
+    sizes = {"short": 7, "exact": CAPACITY, "long": 61, "instant": 33}
+    turns: list[dict[str, Any]] = []
+    for number in range(max(sizes.values())):
+        for session, size in sizes.items():
+            if number < size:
+                ms = _YEAR_2000_MS + (0 if session == "instant" else number * 1_234)
+                turns.append(
+                    {
+                        "id": f"{session}/{number}",
+                        "conversation": "invented",
+                        "session": session,
+                        "created_at": format_ms(ms),
+                        "role": "user" if number % 2 else "assistant",
+                        "content": f"{session} {number}: naïve café, 東京, \U0001f9ed, e\u0301, tab\there",
+                        "group": f"{session}/pair-{number // 3}",
+                    }
+                )
+    return turns
+
+
+def _invented_chats() -> list[dict[str, Any]]:
+    """A conversation in which one call has more answers than fit into working."""
+    calls = [{"id": f"call-{n}", "type": "function", "function": {"name": "look"}} for n in range(8)]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Help."}]
+    for _ in range(6):
+        messages.append({"role": "user", "content": "Look at everything."})
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages += [{"role": "tool", "tool_call_id": c["id"], "content": f"{c['id']} saw it"} for c in calls]
+        messages.append({"role": "assistant", "content": ""})
+    return [{"conversation": "busy", "messages": messages}]
+
+
+def _turns_of(chat: dict[str, Any], number: int) -> list[Turn]:
+    """The turns of a chat by the documented rules.
+
+    Without times, an hour a conversation and a second a message. A call and its answers are a group, here
+    named after the message of the call.
+    """
+    turns: list[Turn] = []
+    calls: dict[str, str] = {}
+    for at, message in enumerate(chat["messages"]):
+        group = None
+        if message.get("tool_calls"):
+            group = str(at)
+            calls |= {call["id"]: group for call in message["tool_calls"]}
+        elif message["role"] == "tool":
+            group = calls.get(message["tool_call_id"])
+        stamp = format_ms(_YEAR_2000_MS + number * _HOUR_MS + at * _SECOND_MS)
+        content = message["content"] or ""
+        turns.append(Turn(content, message.get("created_at", stamp), message["role"], None, group))
+    return turns

@@ -75,7 +75,6 @@ class LiveTable:
     """One table that changes in place, a process a row."""
 
     def __init__(self, out: Console) -> None:
-        self._live = Live(console=out, refresh_per_second=_REFRESHES_PER_SECOND, get_renderable=self._render)
         self._began = time.monotonic()
         self._took: float | None = None
         self._urls: dict[str, str] = {}
@@ -83,6 +82,8 @@ class LiveTable:
         self._spinners = {
             state: Spinner("dots", text=state.value) for state in (State.STARTING, State.STOPPING)
         }
+        # Last, because it draws at once.
+        self._live = Live(console=out, refresh_per_second=_REFRESHES_PER_SECOND, get_renderable=self._render)
 
     def starting(self, blueprint: Blueprint) -> None:
         self._urls = blueprint.urls

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from a2m_cli.connection import CliError
-from a2m_cli.formats import header
+from a2m_cli.formats import TRANSIENT, header
 from a2m_protocol import jsonrpc
 from a2m_protocol.client import Client
 from a2m_protocol.errors import Json, JsonObject
@@ -41,7 +41,8 @@ async def lines(client: Client, *, where: JsonObject | None = None) -> AsyncGene
         entries = cast("list[JsonObject]", page.get("entries") or [])
         # A record that is being moved may be listed for both of its tiers.
         for record in await _read(client, [*dict.fromkeys(str(entry["id"]) for entry in entries)]):
-            yield jsonrpc.encode(record) + b"\n"
+            kept = {name: value for name, value in record.items() if name not in TRANSIENT}
+            yield jsonrpc.encode(kept) + b"\n"
         if not entries or page.get("more") is not True:
             return
         after = [entries[-1]["seq"], entries[-1]["id"]]

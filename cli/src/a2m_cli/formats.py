@@ -16,7 +16,8 @@ from a2m_protocol.types import Draft, explain
 EXPORT = "a2m-export"
 EXPORT_VERSION = 1
 
-_RESULTS_ONLY = ("etag", "score")
+TRANSIENT = frozenset({"etag", "score", "arrival"})
+"""Fields of a record that are a server's own affair at the moment: they are not carried anywhere."""
 
 
 class Format(StrEnum):
@@ -128,7 +129,7 @@ def _exported(value: JsonObject) -> JsonObject:
     for field in ("id", "created_at", "seq"):
         if value.get(field) is None:
             raise LineError(f"{field}: is missing, and an exported record has one")
-    return {name: held for name, held in value.items() if name not in _RESULTS_ONLY}
+    return {name: held for name, held in value.items() if name not in TRANSIENT}
 
 
 def _parse(line: bytes, place: str) -> JsonObject:

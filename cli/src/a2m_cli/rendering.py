@@ -172,7 +172,7 @@ def _capacity(tier: JsonObject) -> str:
     capacity = tier.get("capacity")
     if not capacity:
         return ""
-    return f"{safe(capacity)}{' a session' if tier.get('per_session') is True else ''}"
+    return f"{safe(capacity)}{'/session' if tier.get('per_session') is True else ''}"
 
 
 def _promotion(tier: JsonObject) -> str:

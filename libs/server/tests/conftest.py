@@ -150,12 +150,12 @@ def serving(handler: Echo | None = None, **given: Any) -> Iterator[Served]:
             yield served
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
             served.client.close()
             assert not thread.is_alive()
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = 15) -> None:
+def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -48,7 +48,7 @@ def url() -> Iterator[str]:
 def refusal(*arguments: str, **env: str) -> str:
     """The message of a server that must not start."""
     with start(*arguments, **env) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         assert process.returncode not in (0, None)
         assert out == ""
         assert "Traceback" not in err
@@ -72,7 +72,7 @@ def test_a_signal_ends_it_with_status_0_and_frees_the_port(number: signal.Signal
         # An idle connection must not hold it up.
         with socket.create_connection(("127.0.0.1", port)):
             process.send_signal(number)
-            assert process.wait(15) == 0
+            assert process.wait(60) == 0
         with socket.socket() as again:
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", port))
@@ -159,7 +159,7 @@ main(lambda settings: Broken(), ServerSettings)
 @pytest.mark.parametrize("options", [["--port", "0"], ["--stdio"]])
 def test_a_store_that_does_not_open_is_said_so(options: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BROKEN, *options], capture_output=True, text=True, timeout=30, input=""
+        [sys.executable, "-c", BROKEN, *options], capture_output=True, text=True, timeout=60, input=""
     )
     assert done.returncode == 1
     assert done.stdout == ""
@@ -168,7 +168,7 @@ def test_a_store_that_does_not_open_is_said_so(options: list[str]) -> None:
 
 def test_help_names_the_options() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "a2m_server", "--help"], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-m", "a2m_server", "--help"], capture_output=True, text=True, check=True, timeout=60
     )
     assert "--stdio" in done.stdout
     assert json.dumps(done.stderr) == '""'

@@ -44,7 +44,7 @@ class Talk:
 
     def end(self, line: bytes = b"") -> tuple[bytes, str]:
         """Close its input; what is left of its output, and its log."""
-        out, err = self.process.communicate(line, timeout=15)
+        out, err = self.process.communicate(line, timeout=60)
         return out, err.decode()
 
 
@@ -163,7 +163,7 @@ def test_the_end_of_the_input_ends_the_server_cleanly(talk: Talk) -> None:
 def test_a_signal_ends_the_server_cleanly(talk: Talk, number: signal.Signals) -> None:
     assert talk.ask("echo")["result"]
     talk.process.send_signal(number)
-    assert talk.process.wait(15) == 0
+    assert talk.process.wait(60) == 0
     assert "closed 1" in talk.end()[1]
 
 
@@ -173,7 +173,7 @@ def test_a_signal_lets_the_request_in_flight_be_answered(talk: Talk) -> None:
     assert talk.read()["params"] == {"started": True}
     talk.process.send_signal(signal.SIGTERM)
     assert talk.read()["id"] == 4
-    assert talk.process.wait(15) == 0
+    assert talk.process.wait(60) == 0
 
 
 def test_a_client_that_stops_reading_ends_the_server_cleanly(talk: Talk) -> None:
@@ -181,7 +181,7 @@ def test_a_client_that_stops_reading_ends_the_server_cleanly(talk: Talk) -> None
     talk.ask("echo")
     talk.process.stdout.close()
     talk.send({"jsonrpc": "2.0", "id": 2, "method": "memory/echo"})
-    assert talk.process.wait(15) == 0
+    assert talk.process.wait(60) == 0
 
 
 def test_the_input_may_be_a_file(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_input_may_be_a_file(tmp_path: Path) -> None:
             [sys.executable, "-m", "a2m_server", "--stdio"],
             stdin=source,
             capture_output=True,
-            timeout=30,
+            timeout=60,
             check=True,
             env={**os.environ, "A2M_SERVER_LOG_LEVEL": "debug"},
         )

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from a2m_protocol.client import Client
 from a2m_router.config import ConfigError, load
+from a2m_router.coordination import Readers
 from a2m_router.federation import Federation
 from a2m_router.remote import RemoteTier
 from a2m_router.settings import RouterSettings
@@ -50,6 +51,6 @@ def federation(settings: RouterSettings, events: EventLog) -> Federation:
         config.name,
         members,
         events,
-        patience=settings.tier_timeout * 2,
+        readers=Readers(settings.tier_timeout * 2),
         interval=settings.sweep_interval,
     )

@@ -58,7 +58,7 @@ class Readers:
     would then miss the record.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float = 30.0) -> None:
         """`patience` in seconds bounds the wait: no read outlives its timeouts."""
         self._patience = patience
         self._reading: set[asyncio.Event] = set()

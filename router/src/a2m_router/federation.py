@@ -17,6 +17,7 @@ from a2m_router.forgets import Forgetter
 from a2m_router.keeper import Keeper
 from a2m_router.moves import Moved, Mover, Tier, every_entry
 from a2m_router.policy import Unit, newest, units
+from a2m_router.repair import Repairer
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.writes import Placer
 from a2m_server.events import EventLog
@@ -41,8 +42,7 @@ MARKED = 100_000
 class Federation:
     """A `TieredStore` over tiers that are stores themselves, on the wire or in this process.
 
-    `patience` bounds in seconds how long a move waits for reads that began before it; `interval` is the
-    pause between sweeps; `clock` gives microseconds since 1970.
+    `interval` is the pause between sweeps in seconds; `clock` gives microseconds since 1970.
     """
 
     def __init__(
@@ -51,19 +51,27 @@ class Federation:
         members: Sequence[Member],
         events: EventLog,
         *,
-        patience: float = 30.0,
+        locks: Locks | None = None,
+        readers: Readers | None = None,
         interval: float = 30.0,
         clock: Clock = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._name = name
         self._tiers = Tiers(members)
-        self._locks = Locks()
-        self._readers = Readers(patience)
+        self._locks = locks or Locks()
+        self._readers = readers or Readers()
         self._mover = Mover(self._locks, self._readers)
         self._forgetter = Forgetter(self._tiers, self._readers, clock)
-        self._placer = Placer(self._tiers, self._locks, clock)
+        self._repairer = Repairer(self._tiers, self._locks)
+        self._placer = Placer(self._tiers, self._locks, self._readers, self._repairer, clock)
         self._keeper = Keeper(
-            self._tiers, self._mover, self._forgetter, events, interval=interval, clock=clock
+            self._tiers,
+            self._mover,
+            self._forgetter,
+            self._repairer,
+            events,
+            interval=interval,
+            clock=clock,
         )
         self._marked: OrderedDict[Scalar, None] = OrderedDict()
         self._keeping: asyncio.Task[None] | None = None
@@ -183,6 +191,7 @@ class Federation:
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         """Add to the salience of records wherever they are; no move of them is under way meanwhile."""
         asked = Filter(scope, ids=tuple(dict.fromkeys(ids)))
+        await self._repairer.settle(asked.ids or ())
         held = await self._located(asked)
         async with self._locks.hold(name for e in _entries(held) for name in entry_locks(e)):
             held = await self._located(asked)

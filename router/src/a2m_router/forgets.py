@@ -67,16 +67,14 @@ class Forgetter:
 
     async def _unheld(self, selected: Filter, found: Mapping[str, Entry]) -> dict[str, Entry]:
         """Ids named outright that no tier holds: an import under way may bring them yet."""
-        if selected.ids is None or selected.where or selected.words is not None or selected.tier:
-            return {}
-        if selected.key_prefix is not None:
-            return {}
-        missing = tuple(i for i in selected.ids if i not in found)
-        if not missing:
+        narrowed = selected.where or selected.words is not None or selected.key_prefix or selected.tier
+        missing = tuple(i for i in selected.ids or () if i not in found)
+        if narrowed or not missing:
             return {}
         held = await self._resolve(Filter(EVERYONE, ids=missing))
-        owner = selected.scope.owner
-        return {i: Entry(i, seq=0, etag="", owner=owner) for i in missing if i not in held}
+        scope = selected.scope
+        absent = {i: Entry(i, seq=0, etag="", owner=scope.owner) for i in missing if i not in held}
+        return absent | {i: entry for i, entry in held.items() if scope.sees(entry.owner)}
 
     async def _bury(self, old: Mapping[str, Entry], horizon: int) -> dict[str, dict[str, Buried]]:
         graves = [

@@ -15,6 +15,7 @@ from a2m_router.coordination import Clock
 from a2m_router.forgets import Forgetter
 from a2m_router.moves import Moved, Mover, Tier, every_entry
 from a2m_router.policy import Unit, overflow, units
+from a2m_router.repair import Repairer
 from a2m_router.tiers import Member, Tiers, ask
 from a2m_server import events
 from a2m_server.events import EventLog
@@ -41,6 +42,7 @@ class Keeper:
         tiers: Tiers,
         mover: Mover,
         forgetter: Forgetter,
+        repairer: Repairer,
         log_to: EventLog,
         *,
         interval: float,
@@ -49,6 +51,7 @@ class Keeper:
         self._tiers = tiers
         self._mover = mover
         self._forgetter = forgetter
+        self._repairer = repairer
         self._events = log_to
         self._interval = interval
         self._clock = clock
@@ -81,7 +84,11 @@ class Keeper:
                 tasks.create_task(self._spilling())
 
     async def consolidate(self) -> tuple[Consolidated, set[str | None]]:
-        """Promote what was earned, then bring every tier to its capacity; what was done, to whose records."""
+        """Settle what moves left, promote what was earned, then bring every tier to its capacity.
+
+        Returns what was done, and to whose records.
+        """
+        repaired = await self._repairer.repair()
         promoted = Moved()
         for member in self._tiers.movable():
             promoted.add(await self._promote_earned(member))
@@ -91,7 +98,7 @@ class Keeper:
             moved.add(spilled)
             dropped += lost
         owners = {*moved.ids.values(), *promoted.ids.values()}
-        return Consolidated(len(moved.ids), len(promoted.ids), dropped), owners
+        return Consolidated(repaired + len(moved.ids), len(promoted.ids), dropped), owners
 
     async def close_session(self, session: str, scope: Scope) -> int:
         """Move a session's records out of the working tier; how many left it."""

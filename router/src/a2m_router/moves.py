@@ -79,9 +79,15 @@ class Mover:
         async with self._locks.hold(names):
             whole = await self._whole(batch, source)
             records = await source.store.read([i for unit in whole for i in unit.ids])
+            late = {record.id for record in records if record.arrival is not None}
+            if late:
+                # An earlier move brought them here and may have left the originals: repair comes first.
+                whole = [unit for unit in whole if not late.intersection(unit.ids)]
+                kept = {i for unit in whole for i in unit.ids}
+                records = [record for record in records if record.id in kept]
             if not records:
                 return Moved(stayed={i: "gone" for unit in batch for i in unit.ids})
-            copies, stayed = await self._copy(records, target, salience)
+            copies, stayed = await self._copy(records, source.name, target, salience)
             if not await self._readers.drained():
                 log.warning("a read outlasted its timeout; the move from %s waits no longer", source.name)
             done = await self._delete(whole, records, copies, source, target)
@@ -100,14 +106,14 @@ class Mover:
         return single + units(entry for entry in members if (entry.owner, entry.group) in owners)
 
     async def _copy(
-        self, records: Sequence[Record], target: Tier, salience: float
+        self, records: Sequence[Record], source: str, target: Tier, salience: float
     ) -> tuple[dict[str, Record], dict[str, str]]:
         """Transfer and read back: the verified copies by id, and why each of the others is not there."""
         stayed: dict[str, str] = {}
         pending = list(records)
         copies: dict[str, Record] = {}
         for _ in range(2):
-            written = await target.store.transfer([as_draft(r, salience) for r in pending])
+            written = await target.store.transfer([as_draft(r, source, salience) for r in pending])
             refused = {w.id: w.reason for w in written if w.outcome == "refused" and w.reason != "exists"}
             stayed |= {i: f"{target.name} refused it: {reason}" for i, reason in refused.items()}
             held = {r.id: r for r in await target.store.read([r.id for r in pending])}
@@ -157,6 +163,8 @@ class Mover:
                 if outcome in ("changed", "forgotten"):
                     undone.append(copies[record_id])
         await self._undo(undone, target)
+        if done.ids:
+            await target.store.settle([Named(i, copies[i].etag) for i in done.ids])
         done.stayed |= {copy.id: "its group did not move" for copy in orphans}
         return done
 
@@ -203,10 +211,15 @@ def _is_ahead(copy: Record, record: Record) -> bool:
     return copy.revision > record.revision or copy.moves > record.moves + 1
 
 
-def as_draft(record: Record, salience: float) -> Draft:
-    """The transfer that makes a copy of a record, one move further."""
+def as_draft(record: Record, source: str, salience: float) -> Draft:
+    """The transfer that makes a copy of a record, one move further, marked with where it came from."""
     fields = record.model_dump(exclude={"etag", "score", "tier"}, exclude_none=True)
-    return Draft.model_validate({**fields, "moves": record.moves + 1, "salience": record.salience + salience})
+    moved = {
+        "moves": record.moves + 1,
+        "salience": record.salience + salience,
+        "arrival": f"{source} {record.etag}",
+    }
+    return Draft.model_validate(fields | moved)
 
 
 async def every_entry(store: TierStore, selected: Filter) -> list[Entry]:

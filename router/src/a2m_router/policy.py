@@ -69,7 +69,7 @@ def newest(a: Record, b: Record) -> Record:
     return b if (b.revision, b.moves) > (a.revision, a.moves) else a
 
 
-_FREE = {"etag", "moves", "tier", "score", "salience"}
+_FREE = {"etag", "moves", "tier", "score", "salience", "arrival"}
 
 
 def same_record(source: Record, copy: Record, salience: float) -> bool:

@@ -148,6 +148,8 @@ class RemoteTier:
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         params = _selecting(selected) | {"limit": limit}
+        if selected.arrived:
+            params["arrived"] = True
         if after is not None:
             params["after"] = list(after)
         return _parse(_Entries, (await self._client.call("memory/list", params))["entries"])
@@ -155,6 +157,10 @@ class RemoteTier:
     async def read(self, ids: Sequence[str]) -> list[Record]:
         answer = await self._client.call("memory/read", {"ids": list(ids)})
         return [Record.parse(record) for record in cast("list[JsonObject]", answer["records"])]
+
+    async def settle(self, named: Sequence[Named]) -> None:
+        records: list[Json] = [{"id": name.id, "etag": name.etag} for name in named]
+        await self._client.call("memory/settle", {"records": records})
 
     async def _selected(self, page: Page) -> Found:
         """A timeline by ids or words, which the protocol's own method cannot select by."""

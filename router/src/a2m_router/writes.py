@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from a2m_protocol.errors import A2MError, JsonObject
 from a2m_protocol.types import Draft
 from a2m_protocol.where import Condition, Op, Where
-from a2m_router.coordination import Clock, Locks, key_lock
+from a2m_router.coordination import Clock, Locks, Readers, key_lock
 from a2m_router.moves import every_entry
+from a2m_router.repair import Repairer
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Scope, Tombstone, Written
 
 log = logging.getLogger(__name__)
 
+ATTEMPTS = 3
+
 Address = tuple[str | None, str]
+Write = Callable[[Member, list[Draft]], Awaitable[list[Written]]]
 T = TypeVar("T", str, tuple[str | None, str])
 
 
@@ -35,9 +40,12 @@ class Homes:
 
     ids: dict[str, Home]
     keys: dict[Address, Home]
+    doubled: set[str] = field(default_factory=set[str])
 
     def add(self, tier: str, entry: Entry) -> None:
         home = Home(tier, entry)
+        if entry.id in self.ids and self.ids[entry.id].tier != tier:
+            self.doubled.add(entry.id)
         _keep_newest(self.ids, entry.id, home)
         if entry.key is not None:
             _keep_newest(self.keys, (entry.owner, entry.key), home)
@@ -46,51 +54,83 @@ class Homes:
 class Placer:
     """Writes each record where it belongs, once over the federation, all of a batch or nothing."""
 
-    def __init__(self, tiers: Tiers, locks: Locks, clock: Clock) -> None:
+    def __init__(
+        self, tiers: Tiers, locks: Locks, readers: Readers, repairer: Repairer, clock: Clock
+    ) -> None:
         self._tiers = tiers
         self._locks = locks
+        self._readers = readers
+        self._repairer = repairer
         self._clock = clock
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         """Write a batch; each `Written` names the tier where the record is now."""
-        async with self._locks.hold(_lock_names(drafts)):
-            homes = await self._find(drafts)
+
+        async def write(homes: Homes) -> list[Written]:
+            def rewrites(part: tuple[str, list[int]]) -> bool:
+                return any(_rewrites(drafts[at], homes) for at in part[1])
+
             parts = self._parts(drafts, lambda draft: self._home(draft, homes))
-            done: dict[int, Written] = {}
-            try:
-                # What rewrites comes last: a creation can be undone, a rewritten value cannot.
-                for part in sorted(
-                    parts.items(), key=lambda p: any(_rewrites(drafts[i], homes) for i in p[1])
-                ):
-                    await self._write_part(*part, drafts, done, lambda m, d: m.store.write(d, scope))
-                await self._claim(drafts, done)
-            except A2MError as error:
-                raise await self._undo(error, parts, drafts, done, homes) from error
-        return [done[at] for at in range(len(drafts))]
+            # What rewrites comes last: a creation can be undone, a rewritten value cannot.
+            stages = [
+                [p for p in parts.items() if not rewrites(p)],
+                *([p] for p in parts.items() if rewrites(p)),
+            ]
+            return await self._write_all(stages, drafts, homes, {}, lambda m, d: m.store.write(d, scope))
+
+        return await self._alone(drafts, write)
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         """Take records in as they were, where their ids and keys are new to the federation."""
-        async with self._locks.hold(_lock_names(drafts)):
-            homes = await self._find(drafts)
+
+        async def transfer(homes: Homes) -> list[Written]:
             done: dict[int, Written] = {}
-            fresh: list[int] = []
             for at, draft in enumerate(drafts):
-                target = draft.tier or self._tiers.entry.name
                 known = homes.ids.get(draft.id)
                 keyed = homes.keys.get((draft.owner, draft.key)) if draft.key is not None else None
-                if known is not None and known.tier != target:
+                if known is not None and known.tier != self._target(draft):
                     done[at] = Written(draft.id, "refused", reason="exists", tier=known.tier)
                 elif keyed is not None and keyed.entry.id != draft.id:
                     done[at] = Written(draft.id, "refused", reason="key", tier=keyed.tier)
-                else:
-                    fresh.append(at)
-            parts = self._parts(drafts, lambda draft: draft.tier or self._tiers.entry.name, fresh)
-            try:
-                for part in parts.items():
-                    await self._write_part(*part, drafts, done, lambda m, d: m.store.transfer(d))
-                await self._claim(drafts, done)
-            except A2MError as error:
-                raise await self._undo(error, parts, drafts, done, homes) from error
+            fresh = [at for at in range(len(drafts)) if at not in done]
+            stages = [[*self._parts(drafts, self._target, fresh).items()]]
+            return await self._write_all(stages, drafts, homes, done, lambda m, d: m.store.transfer(d))
+
+        return await self._alone(drafts, transfer)
+
+    async def _alone(
+        self, drafts: Sequence[Draft], work: Callable[[Homes], Awaitable[list[Written]]]
+    ) -> list[Written]:
+        """Work with the locks of a batch held, knowing where its ids and keys live.
+
+        What a move has left in two tiers is settled first; a copy that changes would else be taken back.
+        """
+        for attempt in range(ATTEMPTS):
+            async with self._locks.hold(_lock_names(drafts)):
+                homes = await self._find(drafts)
+                if not homes.doubled or attempt == ATTEMPTS - 1:
+                    return await work(homes)
+            await self._repairer.settle([*homes.doubled])
+        raise AssertionError("the last attempt returns")
+
+    async def _write_all(
+        self,
+        stages: Sequence[list[tuple[str, list[int]]]],
+        drafts: Sequence[Draft],
+        homes: Homes,
+        done: dict[int, Written],
+        write: Write,
+    ) -> list[Written]:
+        try:
+            for stage in stages:
+                parts = (self._write_part(tier, at, drafts, done, write) for tier, at in stage)
+                failed = [e for e in await asyncio.gather(*parts, return_exceptions=True) if e is not None]
+                if failed:
+                    raise failed[0]
+            await self._claim(drafts, done)
+        except A2MError as error:
+            begun = {tier: at for stage in stages for tier, at in stage}
+            raise await self._undo(error, begun, drafts, done, homes) from error
         return [done[at] for at in range(len(drafts))]
 
     async def _find(self, drafts: Sequence[Draft]) -> Homes:
@@ -110,7 +150,9 @@ class Placer:
             return found
 
         homes = Homes({}, {})
-        for tier, found in (await ask_all(self._tiers.movable(), entries)).items():
+        with self._readers.reading():
+            answers = await ask_all(self._tiers.movable(), entries)
+        for tier, found in answers.items():
             for entry in found:
                 homes.add(tier, entry)
         return homes
@@ -119,7 +161,10 @@ class Placer:
         known = homes.ids.get(draft.id)
         if known is None and draft.key is not None:
             known = homes.keys.get((draft.owner, draft.key))
-        return known.tier if known is not None else draft.tier or self._tiers.entry.name
+        return known.tier if known is not None else self._target(draft)
+
+    def _target(self, draft: Draft) -> str:
+        return draft.tier or self._tiers.entry.name
 
     def _parts(
         self, drafts: Sequence[Draft], home: Callable[[Draft], str], which: Sequence[int] | None = None
@@ -141,7 +186,7 @@ class Placer:
         positions: list[int],
         drafts: Sequence[Draft],
         done: dict[int, Written],
-        write: Callable[[Member, list[Draft]], Awaitable[list[Written]]],
+        write: Write,
     ) -> None:
         member = self._tiers.get(tier)
         for at, wrote in zip(positions, await write(member, [drafts[i] for i in positions]), strict=True):

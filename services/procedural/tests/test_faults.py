@@ -97,7 +97,7 @@ async def test_hostile_records_stay_inside_the_repository(
         metadata={hostile: hostile},
     )
     await store.write([draft], EVERYONE)
-    assert os.listdir(tmp_path) == ["skills"]
+    assert [p.name for p in listing(tmp_path)] == ["skills"]
     ours, listed = git(path, "ls-tree", "-r", "-z", "--name-only", "main").strip("\0").split("\0")
     assert ours == ".gitattributes"
     folder, _, name = listed.partition("/")
@@ -119,6 +119,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a file system needs privileges")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
+
+
+def listing(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 def fill(file: Path) -> None:

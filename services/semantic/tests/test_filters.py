@@ -120,7 +120,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     bench.close()
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(drafts, min_size=1, max_size=5), conditions)
 def test_the_engine_s_filter_agrees_with_where(
     bench: Bench, contents: list[dict[str, object]], wanted: dict[str, object]

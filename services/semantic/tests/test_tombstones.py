@@ -7,13 +7,15 @@ import pytest
 from a2m_protocol.types import Draft
 from a2m_semantic.engine import All, Engine
 from a2m_semantic.points import WHOLE
-from a2m_semantic.store import DAY_MS, SemanticStore
+from a2m_semantic.store import SemanticStore
 from a2m_server.store import EVERYONE, Filter, Tombstone
+
+DAY_US = 86_400_000_000
 
 
 class Clock:
     def __init__(self) -> None:
-        self.now = 1_785_000_000_000
+        self.now = 1_785_000_000_000_000
 
     def __call__(self) -> int:
         return self.now
@@ -56,10 +58,10 @@ async def test_nothing_of_a_forgotten_record_is_kept(timed: SemanticStore, engin
 async def test_tombstones_go_after_their_time_and_not_before(timed: SemanticStore, clock: Clock) -> None:
     await timed.bury([Tombstone(f"t{n}", "forgotten", 1) for n in range(300)])
     ids = [f"t{n}" for n in range(300)]
-    clock.now += 29 * DAY_MS
+    clock.now += 29 * DAY_US
     await timed.write([Draft(id="a", content="a")], EVERYONE)
     assert len(await timed.tombstones(ids)) == 300
-    clock.now += 2 * DAY_MS
+    clock.now += 2 * DAY_US
     await timed.write([Draft(id="b", content="b")], EVERYONE)
     left = await timed.tombstones(ids)
     assert 0 < len(left) < 300, "in bounded steps"

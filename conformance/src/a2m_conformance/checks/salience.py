@@ -79,7 +79,7 @@ async def salience_is_a_number(probe: Probe) -> None:
         await probe.refused("remember", {"records": [probe.record("bad", salience=value)]}, -32602)
 
 
-@check("SALIENCE-08")
+@check("SALIENCE-08", phase="alone")
 async def recalls_are_counted(probe: Probe) -> None:
     word = probe.word()
     asked, other = await probe.write(f"{word} asked", "not asked")
@@ -91,7 +91,7 @@ async def recalls_are_counted(probe: Probe) -> None:
     expect(not part(await probe.read(other), "access_count"), "a record that was not recalled has a count")
 
 
-@check("SALIENCE-09")
+@check("SALIENCE-09", phase="alone")
 async def the_timeline_counts_nothing(probe: Probe) -> None:
     word = probe.word()
     (identifier,) = await probe.write(f"{word} read")

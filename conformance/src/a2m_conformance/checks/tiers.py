@@ -117,7 +117,7 @@ async def promote_counts_what_moves(probe: Probe) -> None:
         equal(result.get("promoted"), wanted, f"promoted of {given}")
 
 
-@check("TIERS-11")
+@check("TIERS-11", phase="alone")
 async def promote_changes_nothing_else(probe: Probe) -> None:
     tiers = await writable_tiers(probe)
     record = probe.record(

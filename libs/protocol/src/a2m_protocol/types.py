@@ -152,6 +152,7 @@ class _Fields(Model):
     embedding: Vector | None = None
     embedding_model: Name | None = None
     features: Annotated[str, Field(max_length=MAX_FEATURES)] | None = None
+    arrival: Name | None = None
     provenance: Provenance | None = None
     accessed_at: Stamp | None = None
 
@@ -179,8 +180,9 @@ class Draft(_Fields):
 class Record(_Fields):
     """A record as a store holds it.
 
-    `seq` orders writing (milliseconds × 1000 plus a counter), `etag` changes with every change, `moves`
-    counts moves between services. `score` is set in recall results, `tier` by a federation.
+    `seq` orders writing (microseconds, never below the last of its session), `etag` changes with every
+    change, `moves` counts moves between services. `arrival` says from where a move that may not have ended
+    brought it. `score` is set in recall results, `tier` by a federation.
     """
 
     id: Name
@@ -201,7 +203,7 @@ class Record(_Fields):
         """The record as JSON for a client of `capabilities`.
 
         What does not exist is left out. `embeddings` adds the vector; `private` adds what only a router
-        may see (`features`, `aliases`).
+        may see (`features`, `aliases`, `arrival`).
         """
         fields = self.model_dump(exclude_none=True, exclude=_HIDDEN)
         for capability, names in FIELDS.items():
@@ -223,6 +225,8 @@ class Record(_Fields):
                 fields["features"] = self.features
             if self.aliases:
                 fields["aliases"] = [*self.aliases]
+            if self.arrival is not None:
+                fields["arrival"] = self.arrival
         return fields
 
     @classmethod
@@ -234,7 +238,7 @@ class Record(_Fields):
             raise invalid_params(explain(error, "record")) from error
 
 
-_HIDDEN = {"embedding", "embedding_model", "features", "aliases"}
+_HIDDEN = {"embedding", "embedding_model", "features", "aliases", "arrival"}
 
 
 def explain(error: ValidationError, where: str) -> str:

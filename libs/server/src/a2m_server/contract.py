@@ -531,3 +531,26 @@ class TierContract:
         selected = Filter(where=where(session=session, x=1), key_prefix=key, words=("red", "apple"))
         assert (await store.forget(selected)).ids == [drafts[0].id]
         assert (await store.forget(Filter(ids=()))).ids == []
+
+    async def test_what_a_move_brought_is_found_until_it_is_settled(self, store: TierStore) -> None:
+        session = name()
+        drafts = [draft(str(n), session=session, seq=10**15 + n, moves=1) for n in range(3)]
+        arriving = [d.model_copy(update={"arrival": f"working {d.id}"}) for d in drafts[:2]]
+        await store.transfer([*arriving, drafts[2]])
+        selected = Filter(where=where(session=session), arrived=True)
+        found = await store.entries(selected, 10, None)
+        assert [(e.id, e.arrival) for e in found] == [(d.id, d.arrival) for d in arriving]
+        assert [r.arrival for r in await store.read([d.id for d in drafts])] == [
+            d.arrival for d in arriving
+        ] + [None]
+        assert len(await store.entries(within(session), 10, None)) == 3
+        await store.settle(
+            [Named(found[0].id, found[0].etag), Named(found[1].id, "stale"), Named(name(), "x")]
+        )
+        assert [e.id for e in await store.entries(selected, 10, None)] == [drafts[1].id]
+        [settled] = await store.read([drafts[0].id])
+        assert (settled.etag, settled.arrival) == (found[0].etag, None)
+        await store.reinforce([drafts[1].id], 1.0, EVERYONE)
+        assert [e.id for e in await store.entries(selected, 10, None)] == [drafts[1].id]
+        await store.forget(within(session))
+        assert await store.entries(selected, 10, None) == []

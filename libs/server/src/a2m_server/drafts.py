@@ -18,7 +18,9 @@ from a2m_server.params import kind_of
 ASSIGNED = frozenset({"created_at", "revision", "access_count", "accessed_at"})
 """Declared fields that the server assigns: checked when a client gives them, then set aside."""
 
-KEPT = frozenset({"created_at", "seq", "revision", "moves", "access_count", "accessed_at", "status"})
+KEPT = frozenset(
+    {"created_at", "seq", "revision", "moves", "access_count", "accessed_at", "status", "arrival"}
+)
 """What a transfer keeps and no other write may set."""
 
 ROUTERS = frozenset({"embedding_model", "features", "aliases", "provenance"})

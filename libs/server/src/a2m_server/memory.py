@@ -36,7 +36,7 @@ from a2m_server.store import (
 
 MAX_ALIASES = 64
 
-EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch"})
+EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch", "arrivals"})
 TIER_CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
 
 
@@ -181,12 +181,19 @@ class MemoryTier:
                 access_count=record.access_count,
                 accessed_at=record.accessed_at,
                 salience=record.salience,
+                arrival=record.arrival,
             )
             for record in itertools.islice(self._select(selected, after), limit)
         ]
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
         return [self._ledger.records[i] for i in dict.fromkeys(ids) if i in self._ledger.records]
+
+    async def settle(self, named: Sequence[Named]) -> None:
+        for name in named:
+            record = self._ledger.records.get(name.id)
+            if record is not None and record.etag == name.etag:
+                self._ledger.keep(record.model_copy(update={"arrival": None}))
 
     def _check(self, drafts: Sequence[Draft], scope: Scope) -> None:
         """Raise for what would refuse the batch, before any of it is written."""
@@ -226,6 +233,7 @@ class MemoryTier:
                 "moves": old.moves,
                 "access_count": old.access_count,
                 "accessed_at": old.accessed_at,
+                "arrival": old.arrival,
                 "aliases": aliases,
             }
         )
@@ -276,6 +284,7 @@ class MemoryTier:
             if (
                 selected.scope.sees(record.owner)
                 and (wanted is None or record.id in wanted)
+                and (record.arrival is not None or not selected.arrived)
                 and (selected.key_prefix is None or beneath(record.key, selected.key_prefix))
                 and selected.where.matches(record.__dict__)
                 and (selected.words is None or holds(record.content, selected.words))

@@ -38,6 +38,7 @@ POOLED = Scope(frozenset({None}))
 class Filter:
     """Which records: everything given applies together.
 
+    `arrived` selects only what a move brought that may not have ended (`Record.arrival` is set).
     `words` are the `a2m_retrieval.text.query_words` that a record's content must all hold; an empty tuple
     matches nothing. `ids` likewise. `key_prefix` has no trailing slash and matches the key itself and
     what is beneath it. `tier` is set for a federation alone.
@@ -48,6 +49,7 @@ class Filter:
     key_prefix: str | None = None
     ids: tuple[str, ...] | None = None
     words: tuple[str, ...] | None = None
+    arrived: bool = False
     tier: str | None = None
 
 
@@ -184,6 +186,7 @@ class Entry:
     access_count: int = 0
     accessed_at: str | None = None
     salience: float = 1.0
+    arrival: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +286,10 @@ class MemoryStore(Protocol):
 
 
 class TierStore(MemoryStore, Protocol):
-    """A store that can be part of a move: our extensions `transfer`, `forget_if`, `tombstones`, `list`."""
+    """A store that can be part of a move: our extensions (`a2m_server.memory.EXTENSIONS`)."""
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
-        """Write records as they are, `seq`, counts, vectors and all; one `Written` a draft.
+        """Write records as they are, `seq`, counts, vectors, `arrival` and all; one `Written` a draft.
 
         Refused: what is older (by `seq`) than its `forgotten` tombstone; what meets a record, a tombstone or
         an alias whose `moves` is not lower. A `moved` tombstone with lower `moves` gives way. A draft
@@ -323,6 +326,10 @@ class TierStore(MemoryStore, Protocol):
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
         """The records that exist of `ids`, whole, with vectors and features."""
+        ...
+
+    async def settle(self, named: Sequence[Named]) -> None:
+        """Clear the `arrival` of records that still have their etag, which stays: the move has ended."""
         ...
 
 

@@ -38,6 +38,7 @@ class Held:
     moves: int
     access_count: int
     accessed_at: str | None
+    arrival: str | None
     aliases: tuple[str, ...]
 
     @property
@@ -139,6 +140,7 @@ class Batch:
                 moves=draft.moves,
                 access_count=draft.access_count,
                 accessed_at=draft.accessed_at,
+                arrival=draft.arrival,
                 aliases=tuple(draft.aliases),
             )
         )

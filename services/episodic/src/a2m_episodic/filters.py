@@ -91,6 +91,8 @@ def compile_filter(selected: Filter) -> Conditions:
     found = owned_by(selected.scope)
     if selected.ids is not None:
         found.rest.append(f"r.id = ANY({found.bind(list(selected.ids))}::text[])")
+    if selected.arrived:
+        found.rest.append("r.arrival IS NOT NULL")
     if selected.key_prefix is not None:
         # Beneath `a` is what lies between `a/` and `a0`, for 0 is what follows the slash.
         key, low, high = (found.bind(selected.key_prefix + end) for end in ("", "/", "0"))

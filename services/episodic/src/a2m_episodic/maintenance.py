@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from a2m_episodic.database import SCHEMA, Connection, Database, rows, single
@@ -22,6 +23,9 @@ COMMON = 500
 CHURN = 0.05
 MIN_CHURN = 200
 DRIFT = 0.1
+PASSES = 2
+"""Looks for weights to bake again: another process may write a few old ones after the first."""
+SWEEP = 600.0
 
 _LOCK = lock_number("maintenance", SCHEMA)
 
@@ -34,6 +38,8 @@ class Maintenance:
         self._settings = settings
         self._state = state
         self._stepping = asyncio.Lock()
+        self._passes = PASSES
+        self._swept = -SWEEP
 
     async def run(self) -> None:
         """Work at once, then whenever there is a reason, and every `maintenance_interval` seconds."""
@@ -80,12 +86,14 @@ class Maintenance:
                 connection, query("maintain", "purge_tombstones"), {"seconds": seconds, "limit": STEP}
             )
         )
-        await _drain(lambda: rows(connection, query("maintain", "purge_buckets"), {"limit": STEP}))
+        if time.monotonic() - self._swept > SWEEP:
+            self._swept = time.monotonic()
+            await _drain(lambda: rows(connection, query("maintain", "purge_buckets"), {"limit": STEP}))
 
     async def _count(self, connection: Connection) -> None:
         """Count records and common terms again when enough of them changed."""
         [corpus] = await rows(connection, query("maintain", "corpus"))
-        changed = corpus["now"] - corpus["churn"]
+        changed = corpus["given"] + corpus["deleted"] - corpus["churn"]
         if 0 <= changed < MIN_CHURN + CHURN * corpus["documents"]:
             return
         async with connection.transaction():
@@ -93,18 +101,23 @@ class Maintenance:
             mean, baked = measured["mean"], corpus["baked"]
             if mean and abs(mean / baked - 1) > DRIFT:
                 baked = mean
+                self._passes = PASSES
             await connection.execute(query("maintain", "clear_frequencies").encode())
             await connection.execute(query("maintain", "count_frequencies").encode(), {"common": COMMON})
             values = {
                 "documents": measured["documents"],
                 "mean": mean,
                 "baked": baked,
-                "churn": corpus["now"],
+                # Numbers are given before they are committed: only what was seen counts as counted.
+                "churn": measured["last"] + corpus["deleted"],
             }
             await connection.execute(query("maintain", "put_corpus").encode(), values)
 
     async def _bake(self, connection: Connection) -> None:
         """Bring weights that assume another mean length up to date."""
+        if not self._passes:
+            return
+        self._passes -= 1
         [corpus] = await rows(connection, query("maintain", "corpus"))
         after = -1
         while True:
@@ -126,7 +139,6 @@ def _baked(found: list[dict[str, object]], mean: float) -> list[dict[str, object
                 "pk": row["pk"],
                 "baked": mean,
                 "weights": analysis.weights,
-                "length": analysis.length,
                 "marks": analysis.marks,
             }
         )

@@ -44,7 +44,8 @@ class Remover:
             entered = await enter(connection, {row.bucket for row in live})
             graves = [tombstone(row, "forgotten", entered.now, None) for row in live]
             await _remove(connection, live, graves, entered)
-            return Forgotten([row.id for row in sorted(live, key=lambda row: (row.seq, row.id))])
+            live.sort(key=lambda row: (row.seq, row.id))
+            return Forgotten([row.id for row in live], owners={row.id: row.owner for row in live})
 
         return await self._database.transact(work)
 
@@ -111,6 +112,12 @@ class Remover:
         values = {"ids": list(times), "times": list(times.values()), "at": at}
         async with self._database.connection() as connection:
             await connection.execute(query("write", "touch").encode(), values)
+
+    async def settle(self, named: Sequence[Named]) -> None:
+        etags = {name.id: name.etag for name in named}
+        values = {"ids": list(etags), "etags": list(etags.values())}
+        async with self._database.connection() as connection:
+            await connection.execute(query("write", "settle").encode(), values)
 
 
 def _standing(etag: str, row: Held | None, grave: Tombstone | None) -> Deleted:

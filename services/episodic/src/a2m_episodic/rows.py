@@ -32,6 +32,7 @@ HELD = (
     "moves",
     "access_count",
     "accessed_at",
+    "arrival",
     "aliases",
 )
 ENTRY = (
@@ -46,6 +47,7 @@ ENTRY = (
     "access_count",
     "accessed_at",
     "salience",
+    "arrival",
 )
 RECORD = (
     *HELD,
@@ -113,6 +115,7 @@ def stored(live: Held, draft: Draft, bucket: int) -> dict[str, object]:
         "moves": live.moves,
         "access_count": live.access_count,
         "accessed_at": live.accessed_at,
+        "arrival": live.arrival,
         "aliases": list(live.aliases),
         "role": draft.role,
         "group": draft.group,
@@ -139,7 +142,6 @@ def lexical(live: Held, draft: Draft, analysis: Analysis, baked: float) -> dict[
         "active": draft.status == "active",
         "owner": live.owner,
         "weights": analysis.weights,
-        "marks": analysis.marks,
     }
 
 

@@ -145,7 +145,7 @@ async def _lexical(connection: Connection, over: Over, terms: Sequence[int], lim
     documents = max(counted[0]["documents"], *frequencies.values())
     parts = over.parts("l")
     if not over.few and sum(frequencies.values()) < RARE * documents:
-        parts["filter"] += " AND l.marks && %(terms)s::bigint[]"
+        parts["filter"] += " AND " + query("search", "holding")
     values = {**over.values, "terms": terms, "query": query_vector(frequencies, documents), "limit": limit}
     read = await rows(connection, query("search", "lexical", **parts), values)
     return {row["pk"]: squash(-row["score"]) for row in read}

@@ -18,7 +18,8 @@ from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.state import State
 from a2m_episodic.writing import Writer
 from a2m_protocol.errors import A2MError, Code
-from a2m_protocol.types import Capability, Draft, Record
+from a2m_protocol.types import Draft, Record
+from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
 from a2m_server.store import (
     Buried,
     Deleted,
@@ -38,8 +39,6 @@ from a2m_server.store import (
 )
 
 KIND = "episodic"
-CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
-EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch"})
 
 
 class EpisodicStore:
@@ -89,7 +88,7 @@ class EpisodicStore:
         return StoreInfo(
             name=self._settings.name,
             kind=KIND,
-            capabilities=CAPABILITIES,
+            capabilities=TIER_CAPABILITIES,
             extensions=EXTENSIONS,
             dimensions=self._state.dimensions,
             metric=self._settings.metric,
@@ -142,6 +141,9 @@ class EpisodicStore:
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
         return await self._reader.read(ids)
+
+    async def settle(self, named: Sequence[Named]) -> None:
+        await self._remover.settle(named)
 
     async def _dimensions(self, wanted: int | None) -> int | None:
         """The width of the database's vectors, fixed to `wanted` if it is not fixed yet."""

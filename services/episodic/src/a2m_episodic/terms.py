@@ -18,11 +18,11 @@ MAX_WEIGHTS = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What is kept of a text: `weights` as a `sparsevec` literal, `marks` of its words and terms."""
+    """What is kept of a text: `weights` as a `sparsevec` literal, `marks` as one of a `bigint[]`."""
 
     length: int
     weights: str
-    marks: list[int]
+    marks: str
 
 
 def analyse(text: str, mean_length: float) -> Analysis:
@@ -31,7 +31,7 @@ def analyse(text: str, mean_length: float) -> Analysis:
     counts = Counter(map(stem, words))
     marks = {word_mark(word) for word in set(words)} | {term_mark(term) for term in counts}
     weights = ((term_mark(term), weight(count, len(words), mean_length)) for term, count in counts.items())
-    return Analysis(len(words), _sparse(weights), sorted(marks))
+    return Analysis(len(words), _sparse(weights), "{" + ",".join(map(str, sorted(marks))) + "}")
 
 
 def query_vector(frequencies: Mapping[int, int], documents: int) -> str:

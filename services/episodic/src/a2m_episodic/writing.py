@@ -165,6 +165,10 @@ async def _put(
         query("write", "put_lexical").encode(),
         [shape.lexical(h, d, analyses[d.content], baked) for h, d in kept],
     )
+    await cursor.executemany(
+        query("write", "put_words").encode(),
+        [{"pk": h.pk, "marks": analyses[d.content].marks} for h, d in kept],
+    )
     vectors = [shape.vector(h, d, d.embedding) for h, d in kept if d.embedding is not None]
     if vectors:
         await cursor.executemany(query("write", "put_vector").encode(), vectors)

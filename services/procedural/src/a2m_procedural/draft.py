@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from a2m_procedural.bench import Bench
+from a2m_procedural.catalogue import Shelved
 from a2m_procedural.journal import Effects, State
 from a2m_procedural.message import Edit, message
 from a2m_procedural.names import SKILL, folder_of, folder_part
-from a2m_procedural.shelf import Shelved, View, digest_of
+from a2m_procedural.shelf import View, digest_of
 from a2m_procedural.skill import describe, kept_in_git, render
 from a2m_protocol.types import Record
 from a2m_server.store import Tombstone
@@ -103,4 +104,5 @@ def _state(record: Record, file: str) -> State:
         embedding=record.embedding,
         embedding_model=record.embedding_model,
         features=record.features,
+        arrival=record.arrival,
     )

@@ -42,6 +42,7 @@ class State:
     embedding: list[float] | None = None
     embedding_model: str | None = None
     features: str | None = None
+    arrival: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,10 @@ class Journal:
         with self._transaction():
             self._set_fact("unfollowed", commit)
 
-    def etags(self) -> dict[str, str]:
-        return {row["id"]: row["etag"] for row in self._db.execute("SELECT id, etag FROM states")}
+    def marks(self) -> dict[str, tuple[str, str | None]]:
+        """For each state's id, what is another whenever anything of it is: its etag and arrival."""
+        rows = self._db.execute("SELECT id, etag, arrival FROM states")
+        return {row["id"]: (row["etag"], row["arrival"]) for row in rows}
 
     def states(self, ids: Iterable[str]) -> Iterator[State]:
         for some, marks in _chunks(ids):
@@ -144,12 +147,12 @@ class Journal:
             self._remove("states", [*effects.gone])
             self._remove("tombstones", effects.lifted)
             self._db.executemany(
-                "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
                         *(s.id, s.etag, s.file, s.content, s.salience, s.access_count, s.accessed_at),
                         None if s.embedding is None else array.array("f", s.embedding).tobytes(),
-                        *(s.embedding_model, s.features),
+                        *(s.embedding_model, s.features, s.arrival),
                     )
                     for s in effects.states
                 ],

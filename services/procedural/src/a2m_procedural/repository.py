@@ -136,8 +136,13 @@ class Repository:
                 times.setdefault(os.fsdecode(text), max(at, 0))
         return times
 
-    def commit(self, base: str | None, files: Mapping[str, bytes | None], note: Note) -> str:
-        """A commit on `base` that writes, or with None removes, some paths; no ref points to it yet."""
+    def commit(
+        self, base: str | None, files: Mapping[str, bytes | None], note: Note
+    ) -> tuple[str, dict[str, bytes]]:
+        """A commit on `base` that writes, or with None removes, some paths; no ref points to it yet.
+
+        The second is the bytes of the blobs that it wrote.
+        """
         with TemporaryDirectory(dir=self._workshop()) as name:
             folder = Path(name)
             paths: list[Path] = []
@@ -146,22 +151,25 @@ class Repository:
                     paths.append(folder / str(len(paths)))
                     paths[-1].write_bytes(data)
             listed = b"".join(os.fsencode(path) + b"\n" for path in paths)
-            shas = iter(
-                self._git.run("hash-object", "-w", "--no-filters", "--stdin-paths", data=listed).split()
-            )
+            hashing = ("hash-object", "-w", "--no-filters", "--stdin-paths")
+            shas = iter(self._git.run(*hashing, data=listed).decode().split() if paths else [])
             index = {"GIT_INDEX_FILE": str(folder / "index")}
             if base is not None:
                 self._git.run("read-tree", base, env=index)
             lines: list[bytes] = []
+            blobs: dict[str, bytes] = {}
             for path, data in files.items():
-                info = b"0 " + b"0" * len(self._empty) if data is None else b"100644 " + next(shas)
-                lines.append(info + b"\t" + os.fsencode(path) + b"\0")
+                sha = next(shas) if data is not None else "0" * len(self._empty)
+                if data is not None:
+                    blobs[sha] = data
+                info = f"{'0' if data is None else '100644'} {sha}\t".encode()
+                lines.append(info + os.fsencode(path) + b"\0")
             self._git.run("update-index", "-z", "--index-info", data=b"".join(lines), env=index)
             tree = self._git.run("write-tree", env=index).decode().strip()
         parents = () if base is None else ("-p", base)
         data = note.message.encode()
         made = self._git.run("commit-tree", tree, *parents, "-F", "-", data=data, env=note.env())
-        return made.decode().strip()
+        return made.decode().strip(), blobs
 
     def advance(self, old: str | None, new: str) -> bool:
         """Move the branch from `old` to `new`; False when it is no longer at `old`.

@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS states (
     accessed_at TEXT,
     embedding BLOB,
     embedding_model TEXT,
-    features TEXT
+    features TEXT,
+    arrival TEXT
 );
 
 CREATE TABLE IF NOT EXISTS tombstones (

@@ -7,40 +7,18 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
+from a2m_procedural.catalogue import Catalogue, Shelved, path_digest, persons
 from a2m_procedural.journal import Journal, State
 from a2m_procedural.names import folder_of, folder_part
-from a2m_procedural.repository import Blob, Repository
-from a2m_procedural.skill import Skill, describe, parse
-from a2m_protocol.clock import MAX_SEQ, SEQ_PER_MS, created_at_of
-from a2m_protocol.types import MAX_NAME, Record, check_text
-from a2m_retrieval.text import index_terms
+from a2m_procedural.repository import Repository
+from a2m_protocol.clock import SEQ_PER_MS
+from a2m_protocol.types import Record
 from a2m_server.ledger import Ledger
 from a2m_server.store import Tombstone
 
 log = logging.getLogger(__name__)
 
 TASK_FIELDS = ("task", "task_type", "tags", "name", "title")
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A parsed blob: the skill, a digest of the file, and the terms by which it is found."""
-
-    skill: Skill
-    file: str
-    terms: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Shelved:
-    """A skill at its path, with the record that its file alone makes."""
-
-    path: str
-    sha: str
-    page: Page
-    record: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +43,10 @@ class View:
 class Shelf:
     """One thread's view of a repository and its journal."""
 
-    def __init__(self, repository: Repository, journal: Journal) -> None:
+    def __init__(self, repository: Repository, journal: Journal, catalogue: Catalogue) -> None:
         self._repository = repository
         self._journal = journal
-        self._pages: dict[str, Page | None] = {}
-        self._added: dict[tuple[str, str], int] = {}
-        self._tree: tuple[str | None, list[Shelved], frozenset[str]] | None = None
+        self._catalogue = catalogue
         self._states: dict[str, State] = {}
         self._view: View | None = None
 
@@ -83,9 +59,7 @@ class Shelf:
         return view
 
     def _load(self, head: str | None, version: int, now_ms: int) -> View:
-        if self._tree is None or self._tree[0] != head:
-            self._tree = (head, *self._scan(head))
-        _, found, occupied = self._tree
+        found, occupied = self._catalogue.at(self._repository, head)
         stones = self._journal.tombstones([s.record.id for s in found], now_ms)
         hidden = {s.record.id: s.path for s in found if _gone(s.record, stones.get(s.record.id))}
         shelved = settle([s for s in found if not _gone(s.record, stones.get(s.record.id))])
@@ -101,71 +75,10 @@ class Shelf:
         ledger.last = max(self._journal.last(), *seqs, 0)
         return View(head, version, shelved, hidden, ledger, occupied, self._journal.width())
 
-    def _scan(self, head: str | None) -> tuple[list[Shelved], frozenset[str]]:
-        if head is None:
-            return [], frozenset()
-        blobs, occupied = self._repository.skills(head)
-        data = self._repository.read(blob.sha for blob in blobs if blob.sha not in self._pages)
-        pages = {b.sha: _page(b, data[b.sha]) if b.sha in data else self._pages[b.sha] for b in blobs}
-        # What is no longer at the tip is let go of, forgotten skills among it.
-        self._pages = pages
-        theirs = [b for b in blobs if (page := pages[b.sha]) is not None and page.skill.fields is None]
-        self._added = self._times(head, theirs)
-        before = {} if self._tree is None else {(s.path, s.sha): s for s in self._tree[1]}
-        found: list[Shelved] = []
-        for blob in blobs:
-            page, known = pages[blob.sha], before.get((blob.path, blob.sha))
-            if known is not None and page is not None and page.skill.fields is not None:
-                found.append(known)
-            elif page is not None:
-                found.append(Shelved(blob.path, blob.sha, page, self._record(blob, page)))
-        return found, frozenset(occupied)
-
-    def _times(self, head: str, blobs: list[Blob]) -> dict[tuple[str, str], int]:
-        known = {(b.path, b.sha): self._added.get((b.path, b.sha)) for b in blobs}
-        if None in known.values():
-            times = self._repository.added(head)
-            return {(b.path, b.sha): times.get(b.path, 0) for b in blobs}
-        return {place: at for place, at in known.items() if at is not None}
-
-    def _record(self, blob: Blob, page: Page) -> Record:
-        fields = page.skill.fields
-        if fields is None:
-            return persons(blob.path, page, self._added[blob.path, blob.sha])
-        return Record(
-            **fields.model_dump(exclude={"metadata"}),
-            metadata=page.skill.metadata(),
-            content=page.skill.content,
-            etag=page.file,
-        )
-
     def _refresh_states(self) -> None:
-        etags = self._journal.etags()
-        stale = [i for i, etag in etags.items() if i not in self._states or self._states[i].etag != etag]
-        kept = {i: state for i, state in self._states.items() if i in etags}
-        self._states = kept | {state.id: state for state in self._journal.states(stale)}
-
-
-def persons(path: str, page: Page, added: int) -> Record:
-    """The record of a skill that a person wrote: id and key from its folder, time from its first commit."""
-    folder = folder_part(path) or "."
-    digest = _digest(path)
-    name, key = f"skill/{folder}", folder
-    if len(name) > MAX_NAME or _unfit(folder):
-        name, key = f"skill/{digest.hex()}", None
-    seq = min(added * 1000 * SEQ_PER_MS + digest[0], MAX_SEQ)
-    given = {
-        "id": name,
-        "key": key,
-        "content": page.skill.content,
-        "seq": seq,
-        "created_at": created_at_of(seq),
-    }
-    try:
-        return Record.model_validate({**given, "etag": page.file, "metadata": page.skill.metadata()})
-    except ValidationError:
-        log.warning("the front matter of %r is more than metadata can hold: left out", path)
-        return Record.model_validate({**given, "etag": page.file})
+        marks = self._journal.marks()
+        kept = {i: s for i, s in self._states.items() if marks.get(i) == (s.etag, s.arrival)}
+        self._states = kept | {s.id: s for s in self._journal.states(i for i in marks if i not in kept)}
 
 
 def settle(found: Iterable[Shelved]) -> dict[str, Shelved]:
@@ -192,7 +105,7 @@ def settle(found: Iterable[Shelved]) -> dict[str, Shelved]:
         record = one.record
         update: dict[str, str | None] = {}
         if record.id in taken or record.id in aliases:
-            update["id"] = f"skill/{_digest(one.path).hex()}"
+            update["id"] = f"skill/{path_digest(one.path).hex()}"
         if record.key is not None and (record.owner, record.key) in keys:
             update["key"] = None
         record = record.model_copy(update=update)
@@ -207,14 +120,6 @@ def digest_of(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:24]
 
 
-def _page(blob: Blob, data: bytes) -> Page | None:
-    skill = parse(data)
-    if skill is None:
-        log.warning("%r is no text that a record can hold: left out", blob.path)
-        return None
-    return Page(skill, hashlib.sha256(data).hexdigest()[:24], tuple(_terms(skill)))
-
-
 def _whole(shelved: Shelved, state: State | None) -> Record:
     """A record with its counts, and with its vector if that is still one of this content."""
     record = shelved.record
@@ -225,6 +130,7 @@ def _whole(shelved: Shelved, state: State | None) -> Record:
         "salience": state.salience,
         "access_count": state.access_count,
         "accessed_at": state.accessed_at,
+        "arrival": state.arrival,
     }
     if state.content == digest_of(record.content):
         update |= {
@@ -247,37 +153,6 @@ def _copied(shelved: Shelved) -> Record:
     return shelved.record.model_copy(update={"id": named.id, "key": named.key, "aliases": []})
 
 
-def _digest(path: str) -> bytes:
-    return hashlib.sha256(path.encode(errors="surrogateescape")).digest()
-
-
 def _at_home(shelved: Shelved) -> bool:
     folder = folder_part(shelved.path).rpartition("/")[2]
     return folder == folder_of(shelved.record.id, shelved.record.key)
-
-
-def _unfit(text: str) -> bool:
-    try:
-        check_text(text)
-    except ValueError:
-        return True
-    return False
-
-
-def _terms(skill: Skill) -> list[str]:
-    """What a skill is found by: its content, a description that is not merely its first line, its task."""
-    metadata = skill.metadata() or {}
-    texts = [skill.content]
-    if skill.fields is None or "description" in metadata or skill.description != _derived(skill):
-        texts.append(skill.description)
-    for name in TASK_FIELDS:
-        value = metadata.get(name)
-        texts += [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-    return index_terms("\n".join(texts))
-
-
-def _derived(skill: Skill) -> str:
-    if skill.fields is None:
-        return ""
-    fields = skill.fields.model_dump(include={"id", "key", "uri", "seq", "created_at"})
-    return describe(Record(**fields, content=skill.content, metadata=skill.metadata(), etag=""))

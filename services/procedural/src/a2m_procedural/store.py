@@ -17,6 +17,7 @@ from typing import TypeVar
 from git.exc import GitError as GitPythonError
 
 from a2m_procedural.bench import Bench
+from a2m_procedural.catalogue import Catalogue
 from a2m_procedural.draft import Change, compare
 from a2m_procedural.journal import Effects, Intent, Journal
 from a2m_procedural.lock import locked
@@ -96,6 +97,7 @@ class ProceduralStore:
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._reader: Hand | None = None
         self._writer: Hand | None = None
+        self._catalogue = Catalogue()
         self._seen: tuple[View, Bench] | None = None
 
     async def open(self) -> None:
@@ -175,6 +177,9 @@ class ProceduralStore:
     async def read(self, ids: Sequence[str]) -> list[Record]:
         return await (await self._bench()).read(ids)
 
+    async def settle(self, named: Sequence[Named]) -> None:
+        await self._change("settle", (), lambda bench: bench.settle(named))
+
     async def _bench(self) -> Bench:
         return await self._in("read", self._look)
 
@@ -202,7 +207,7 @@ class ProceduralStore:
     def _hand(self, repository: Repository) -> Hand:
         days = self._place.tombstone_days
         journal = Journal(repository.private / "journal.sqlite3", int(days * DAY_MS))
-        return Hand(repository, journal, Shelf(repository, journal))
+        return Hand(repository, journal, Shelf(repository, journal, self._catalogue))
 
     def _look(self) -> Bench:
         """A bench over what is there now; it is kept until that changes."""
@@ -250,7 +255,7 @@ class ProceduralStore:
         repository = hand.repository
         place, message = self._place, change.message(call)
         note = Note(place.author_name, place.author_email, self._ms(), message)
-        commit = repository.commit(base, change.files, note)
+        commit, blobs = repository.commit(base, change.files, note)
         self._observe("made")
         blocked = repository.blocked(base, commit)
         if blocked is not None:
@@ -260,6 +265,7 @@ class ProceduralStore:
         if not repository.advance(base, commit):
             hand.journal.drop(commit)
             return False
+        self._catalogue.learn(blobs)
         self._observe("advanced")
         self._follow(hand, base)
         self._observe("followed")

@@ -20,8 +20,8 @@ Bucket = tuple[str | None, str | None]
 class Batch:
     """One write's working set; afterwards `changed` is what to store, in one operation.
 
-    It must be loaded with all that is held of the ids, keys and aliases that the write names. `now` is in
-    milliseconds, `last` the highest `seq` in the store.
+    It must be loaded with all that is held of the ids, keys and aliases that the write names. `now` is the
+    clock in microseconds, the unit of `seq`; `last` is the highest `seq` in the store.
     """
 
     def __init__(self, held: Iterable[Held], now: int, last: int = 0) -> None:
@@ -58,7 +58,7 @@ class Batch:
         occupant = None if draft.key is None else self._keys.get((draft.owner, draft.key))
         if occupant is not None:
             return self._rewrite(self._record(occupant), draft)
-        seq = max(self._now * SEQ_PER_MS, self.last + 1, grave.seq + 1 if grave is not None else 0)
+        seq = max(self._now, self.last + 1, grave.seq + 1 if grave is not None else 0)
         record = self._keep(_record(draft, seq, created_at_of(seq)))
         return Written(record.id, "created", record.etag)
 
@@ -92,6 +92,12 @@ class Batch:
         self._change(record, salience=record.salience + amount)
         return True
 
+    def settle(self, name: Named) -> None:
+        """Clear the `arrival` of a record that still has its etag, which stays."""
+        record = self._of(name.id).record
+        if record is not None and record.etag == name.etag:
+            self._keep(record.model_copy(update={"arrival": None}))
+
     def standing(self, name: Named) -> Deleted:
         held = self._of(name.id)
         if held.record is not None:
@@ -108,7 +114,7 @@ class Batch:
         grave = Tombstone(
             id=record.id,
             reason=reason,
-            seq=max(self._now * SEQ_PER_MS, record.seq),
+            seq=max(self._now, record.seq),
             owner=record.owner,
             key=record.key,
             session=record.session,
@@ -147,6 +153,7 @@ class Batch:
                 "moves": old.moves,
                 "access_count": old.access_count,
                 "accessed_at": old.accessed_at,
+                "arrival": old.arrival,
                 "aliases": [*(alias for alias in old.aliases if alias != draft.id), draft.id][-MAX_ALIASES:],
             }
         )
@@ -179,7 +186,7 @@ class Batch:
         buried = held.buried
         if grave.reason == "forgotten":
             buried = grave.seq if buried is None else max(buried, grave.seq)
-        self._put(replace(held, record=None, grave=grave, grave_ms=self._now, buried=buried))
+        self._put(replace(held, record=None, grave=grave, grave_ms=self._now // SEQ_PER_MS, buried=buried))
 
     def _put(self, held: Held) -> None:
         before = self._of(held.id).record

@@ -19,7 +19,7 @@ from a2m_semantic.engine import (
     Within,
     point_id,
 )
-from a2m_semantic.points import FILTERED, LIVE, NUMBER_FIELDS, NUMBERS_ARRAY, owner_token
+from a2m_semantic.points import ARRIVED, FILTERED, LIVE, NUMBER_FIELDS, NUMBERS_ARRAY, owner_token
 from a2m_server.store import Filter
 
 RANGES = frozenset({Op.GT, Op.GTE, Op.LT, Op.LTE})
@@ -35,6 +35,8 @@ def translate(selected: Filter, tier: str) -> Clause:
         clauses.append(AnyOf("owner", tuple(sorted(map(owner_token, selected.scope.readable)))))
     if selected.ids is not None:
         clauses.append(Points(tuple(point_id("record", name) for name in dict.fromkeys(selected.ids))))
+    if selected.arrived:
+        clauses.append(AnyOf("tokens", (ARRIVED,)))
     if selected.key_prefix is not None:
         clauses.append(AnyOf("paths", (selected.key_prefix,)))
     if selected.words is not None:

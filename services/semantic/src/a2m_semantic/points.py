@@ -21,6 +21,7 @@ from a2m_server.store import Tombstone
 
 LIVE = ("active", "pending", "superseded", "archived")
 GRAVE = "grave"
+ARRIVED = "arrived"
 
 FILTERED = frozenset(name for names in FIELDS.values() for name in names) - {"metadata", "embedding", "tier"}
 NUMBER_FIELDS = {
@@ -178,6 +179,8 @@ def _record_payload(record: Record) -> Payload:
     own = {name: getattr(record, name) for name in sorted(FILTERED)}
     metadata = record.metadata or {}
     payload["tokens"] = tokens.tokens(own, metadata=False) + tokens.tokens(metadata, metadata=True)
+    if record.arrival is not None:
+        payload["tokens"].append(ARRIVED)
     numbers = tokens.numbers(metadata)
     if numbers:
         payload[NUMBERS_ARRAY] = numbers

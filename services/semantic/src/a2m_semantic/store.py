@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.errors import embedding_mismatch, unavailable
-from a2m_protocol.types import Capability, Draft, Record
+from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
 from a2m_retrieval.text import index_words
 from a2m_semantic import filters, reading, sessions
@@ -27,6 +28,7 @@ from a2m_semantic.points import (
 from a2m_semantic.ranking import Ranking
 from a2m_semantic.shape import Shape
 from a2m_semantic.tombs import Sweeper
+from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
 from a2m_server.store import (
     Buried,
     Deleted,
@@ -70,7 +72,7 @@ class SemanticStore:
         metric: Metric = "cosine",
         dimensions: int | None = None,
         tombstone_days: float = 30,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._engine = engine
         self._metric: Metric = metric
@@ -100,8 +102,8 @@ class SemanticStore:
         return StoreInfo(
             name=NAME,
             kind=NAME,
-            capabilities=frozenset(set(Capability) - {Capability.TIERS}),
-            extensions=frozenset({"transfer", "forget_if", "tombstones", "list", "touch"}),
+            capabilities=TIER_CAPABILITIES,
+            extensions=EXTENSIONS,
             dimensions=self._shape.width,
             metric=self._metric,
             metrics=("cosine", "dot", "l2"),
@@ -125,7 +127,7 @@ class SemanticStore:
         async def work() -> list[Written]:
             batch = await self._load_for(drafts)
             await self._shape.fit(drafts)
-            written = [batch.transfer(draft) for draft in with_seq(drafts, self._clock())]
+            written = [batch.transfer(draft) for draft in with_seq(drafts, self._clock() // SEQ_PER_MS)]
             await self._store(batch)
             return written
 
@@ -164,19 +166,19 @@ class SemanticStore:
     async def forget(self, selected: Filter) -> Forgotten:
         where = self._clause(selected)
 
-        async def work() -> list[str]:
+        async def work() -> dict[str, str | None]:
             found, _ = await self._engine.scroll(where, WHOLE, CHUNK)
-            batch = self._batch(map(decode, found))
-            ids = [str(one.payload["id"]) for one in found]
-            for record_id in ids:
-                batch.end(record_id, "forgotten")
+            held = [*map(decode, found)]
+            batch = self._batch(held)
+            for one in held:
+                batch.end(one.id, "forgotten")
             await self._store(batch)
-            return ids
+            return {one.id: one.record.owner for one in held if one.record is not None}
 
-        forgotten: list[str] = []
-        while ids := await self._alone(work):
-            forgotten += ids
-        return Forgotten(forgotten)
+        owners: dict[str, str | None] = {}
+        while more := await self._alone(work):
+            owners |= more
+        return Forgotten([*owners], owners=owners)
 
     async def sessions(self, scope: Scope) -> list[SessionInfo]:
         return await sessions.summaries(self._engine, self._clause(Filter(scope)))
@@ -240,6 +242,7 @@ class SemanticStore:
                 access_count=record.access_count,
                 accessed_at=record.accessed_at,
                 salience=record.salience,
+                arrival=record.arrival,
             )
             for record in map(record_of, found)
         ]
@@ -260,6 +263,15 @@ class SemanticStore:
                 raise unavailable("the semantic store", "other services keep changing the same records")
 
         return await asyncio.shield(asyncio.create_task(locked()))
+
+    async def settle(self, named: Sequence[Named]) -> None:
+        async def work() -> None:
+            batch = await self._load([name.id for name in named])
+            for name in named:
+                batch.settle(name)
+            await self._store(batch)
+
+        await self._alone(work)
 
     async def _load_for(self, drafts: Sequence[Draft]) -> Batch:
         """A batch with all that the drafts' ids, keys and aliases lead to."""
@@ -306,7 +318,7 @@ class SemanticStore:
         if points:
             await self._engine.upsert(points, batch.expected | {sessions.MARK})
             self._last = batch.last if self._last is not None else None
-        await self._sweeper.sweep(self._clock())
+        await self._sweeper.sweep(self._clock() // SEQ_PER_MS)
 
     def _clause(self, selected: Filter) -> Clause:
         return filters.translate(selected, NAME)

@@ -46,6 +46,14 @@ class Buckets(Protocol):
         """Delete by id and etag ("" for any): all or none if `whole`, else each that can be."""
         ...
 
+    async def settle(self, named: Sequence[Named]) -> None:
+        """Clear the arrival of records that have their etag."""
+        ...
+
+    def arrivals(self) -> AsyncIterator[list[str]]:
+        """Ids of the records that have an arrival, some at a time, in no order."""
+        ...
+
     async def bury(self, stones: Sequence[Tombstone]) -> dict[str, Buried]: ...
 
     async def count(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from a2m_working.database import Argument, Database
+from a2m_working.database import Argument, Database, by_name
 from a2m_working.layout import encode
 
 TAGS = 256
@@ -81,14 +81,8 @@ class Claims:
     async def buckets(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
         """Tags of an owner's (encoded; None for all) buckets, empty ones too."""
         registry = self._prefix + "b" if owner is None else f"{self._prefix}b:{owner}"
-        start = "-"
-        while True:
-            tags = await self._database.command("ZRANGEBYLEX", registry, start, "+", "LIMIT", 0, size)
-            if tags:
-                yield [tag.decode() for tag in tags]
-            if len(tags) < size:
-                return
-            start = "(" + tags[-1].decode()
+        async for tags in by_name(self._database, registry, size):
+            yield tags
 
     async def buckets_of(self, session: str) -> list[str]:
         """Tags of every owner's bucket of a session (encoded)."""

@@ -34,7 +34,10 @@ class Cluster:
 
     async def put(self, drafts: Sequence[Draft], scope: Scope, *, transfer: bool) -> list[Written]:
         written: list[Written] = []
-        for segment in segments(drafts):
+        cut = list(segments(drafts))
+        if len(cut) > 1:
+            await self._placement.check(drafts, scope)
+        for segment in cut:
             written += await self._placement.put(segment, scope, transfer=transfer)
         away = [answer.id for answer in written if answer.outcome == "moved"]
         if away:
@@ -65,6 +68,19 @@ class Cluster:
         gone = {i: claims[i] for i in claims if outcomes[i] == "deleted"}
         await self._release(gone, {row.id: row for row in rows})
         return outcomes
+
+    async def settle(self, named: Sequence[Named]) -> None:
+        wanted = {name.id: name for name in named}
+        groups = _grouped(await self._claims.ids(list(wanted)))
+        await self._database.together(
+            self._root(tag).settle([wanted[i] for i in ids]) for tag, ids in groups.items()
+        )
+
+    async def arrivals(self) -> AsyncIterator[list[str]]:
+        async for tags in self._claims.buckets(None, _STEP):
+            for tag in tags:
+                async for ids in self._root(tag).arrivals():
+                    yield ids
 
     async def bury(self, stones: Sequence[Tombstone]) -> dict[str, Buried]:
         homes = [bucket_tag(stone.owner, stone.session) for stone in stones]

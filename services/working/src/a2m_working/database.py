@@ -134,6 +134,18 @@ class Database:
         return self._client
 
 
+async def by_name(database: Database, key: str, size: int) -> AsyncGenerator[list[str]]:
+    """The members of a sorted set of equal scores, `size` at a time; none is missed that stays."""
+    start = "-"
+    while True:
+        members = await database.command("ZRANGEBYLEX", key, start, "+", "LIMIT", 0, size)
+        if members:
+            yield [member.decode() for member in members]
+        if len(members) < size:
+            return
+        start = "(" + members[-1].decode()
+
+
 @asynccontextmanager
 async def _translated() -> AsyncGenerator[None]:
     try:

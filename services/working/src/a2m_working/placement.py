@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from a2m_protocol.clock import SEQ_PER_MS
-from a2m_protocol.errors import embedding_mismatch, scope_denied, unavailable
+from a2m_protocol.errors import A2MError, embedding_mismatch, scope_denied, unavailable
 from a2m_protocol.types import Draft
 from a2m_server.store import Scope, Written
 from a2m_working.claims import Claim, Claims
@@ -108,6 +107,17 @@ class Placement:
             stalled = stalled + 1 if len(written) == before else 0
         return [written[at] for at in range(len(drafts))]
 
+    async def check(self, drafts: Sequence[Draft], scope: Scope) -> None:
+        """Raise for an id of an owner that the caller does not see."""
+        if scope.readable is None:
+            return
+        claims = await self._claims.ids([draft.id for draft in drafts])
+        for draft in drafts:
+            claim = claims.get(draft.id)
+            found = claim and await self._root(claim.tag).hold("i", draft.id, draft.owner)
+            if isinstance(found, Held) and not scope.sees(found.owner):
+                raise _denied(draft)
+
     async def _claim(self, drafts: Sequence[Draft]) -> list[_Claimed]:
         homes = [bucket_tag(draft.owner, draft.session) for draft in drafts]
         buckets = dict(zip(homes, drafts, strict=True))
@@ -161,7 +171,7 @@ class Placement:
         found = await there.hold("i", draft.id, draft.owner, one.id.number)
         if isinstance(found, Held):
             if not scope.sees(found.owner):
-                raise scope_denied(f"the id {draft.id!r} is taken: choose another")
+                raise _denied(draft)
             rows = await there.read([draft.id], whole=False) if transfer else []
             if rows and rows[0].fields["moves"] < draft.moves:
                 return replace(one, displaces=True)
@@ -206,6 +216,10 @@ class Placement:
     async def _start(self, count: int) -> int:
         """The lowest seq of a batch, by one server's clock for all its buckets."""
         seconds, micros = await self._database.command("TIME")
-        start = max((int(seconds) * 1000 + int(micros) // 1000) * SEQ_PER_MS, self._last + 1)
+        start = max(int(seconds) * 1_000_000 + int(micros), self._last + 1)
         self._last = start + count
         return start
+
+
+def _denied(draft: Draft) -> A2MError:
+    return scope_denied(f"the id {draft.id!r} is taken: choose another")

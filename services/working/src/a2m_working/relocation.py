@@ -121,6 +121,7 @@ def _rewritten(draft: Draft, row: Row) -> list[Argument]:
         fields.get("accessed_at", ""),
         draft.status,
         draft.key or "",
+        fields.get("arrival", ""),
         *aliases,
     ]
     given[0], given[8] = row.id, json.dumps(state, ensure_ascii=False)

@@ -11,14 +11,14 @@ from typing import Any, cast
 from a2m_protocol.types import Draft
 from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.buckets import PAGE_BYTES, BucketPage, Request
-from a2m_working.database import Argument, Database
+from a2m_working.database import Argument, Database, by_name
 from a2m_working.layout import bucket_tag, decode, encode, tombstone_of, tombstone_text, visibility
 from a2m_working.results import page_of, refusal_of, session_of, written_of
 from a2m_working.rows import Row, draft_arguments, row_of
 from a2m_working.settings import WorkingSettings
 
 DAY_MS = 86_400_000
-_SESSIONS = 256
+STEP = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,16 @@ class Root:
         """What `remove` would answer."""
         return await self._remove(named, "undo", None, "check")
 
+    async def settle(self, named: Sequence[Named]) -> None:
+        arguments: list[Argument] = []
+        for name in named:
+            arguments += [name.id, name.etag]
+        await self._write("settle", arguments)
+
+    async def arrivals(self) -> AsyncIterator[list[str]]:
+        async for ids in by_name(self._database, self._root + "n", STEP):
+            yield ids
+
     async def bury(self, stones: Sequence[Tombstone]) -> dict[str, Buried]:
         arguments: list[Argument] = []
         for stone in stones:
@@ -138,7 +148,7 @@ class Root:
     async def sessions(self, owners: Sequence[str | None] | None) -> list[SessionInfo]:
         found: list[SessionInfo] = []
         for owner in [None] if owners is None else [encode(owner) for owner in owners]:
-            async for listed in self._registry(owner, _SESSIONS, tags_alone=False):
+            async for listed in self._registry(owner, STEP, tags_alone=False):
                 found += [info for info in map(session_of, listed) if info is not None]
         return found
 

@@ -76,7 +76,9 @@ def row_of(parts: Sequence[bytes]) -> Row:
     """A row from what scripts return: id, JSON, state, vector, features."""
     record_id, body, state, vector, features = parts
     fields: dict[str, Any] = json.loads(body)
-    etag, seq, created, revision, moves, accesses, salience, accessed, status, _, *aliases = json.loads(state)
+    etag, seq, created, revision, moves, accesses, salience, accessed, status, _, arrival, *aliases = (
+        json.loads(state)
+    )
     fields["id"] = record_id.decode()
     fields["etag"] = etag
     fields["seq"] = int(seq)
@@ -88,6 +90,8 @@ def row_of(parts: Sequence[bytes]) -> Row:
     if accessed:
         fields["accessed_at"] = accessed
     fields["status"] = status
+    if arrival:
+        fields["arrival"] = arrival
     fields["aliases"] = aliases
     return Row(fields, vector, features.decode() if features else None)
 
@@ -119,7 +123,7 @@ def _state(draft: Draft, *, transfer: bool) -> list[str]:
     salience = "" if draft.salience is None else repr(draft.salience)
     key = draft.key or ""
     if not transfer:
-        return ["", "", "", "0", "0", "0", salience, "", draft.status, key]
+        return ["", "", "", "0", "0", "0", salience, "", draft.status, key, ""]
     return [
         "",
         "" if draft.seq is None else str(draft.seq),
@@ -131,5 +135,6 @@ def _state(draft: Draft, *, transfer: bool) -> list[str]:
         draft.accessed_at or "",
         draft.status,
         key,
+        draft.arrival or "",
         *draft.aliases[-MAX_ALIASES:],
     ]

@@ -12,6 +12,7 @@ _PARTS = {
     "remove": ("ledger", "remove"),
     "bury": ("ledger", "bury"),
     "count": ("ledger", "count"),
+    "settle": ("ledger", "settle"),
     "page": ("rows", "page"),
     "read": ("rows", "read"),
     "fetch": ("rows", "fetch"),

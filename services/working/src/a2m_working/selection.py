@@ -48,7 +48,7 @@ class Selection:
             async for batch in self._walk(pins):
                 yield batch
         elif ids is None:
-            async for batch in self._scan():
+            async for batch in self._arrived() if self.selected.arrived else self._scan():
                 yield batch
 
     async def _by_id(self, ids: Sequence[str]) -> list[Row]:
@@ -56,6 +56,10 @@ class Selection:
         return [
             row for row in rows if (self.after is None or (row.seq, row.id) > self.after) and self.admits(row)
         ]
+
+    async def _arrived(self) -> AsyncIterator[list[Row]]:
+        async for ids in self.buckets.arrivals():
+            yield await self._by_id(ids)
 
     async def _scan(self) -> AsyncIterator[list[Row]]:
         size = min(SCAN_RECORDS, self.enough or SCAN_RECORDS)
@@ -98,6 +102,7 @@ class Selection:
             selected.scope.sees(fields.get("owner"))
             and (selected.ids is None or row.id in selected.ids)
             and (selected.key_prefix is None or beneath(key, selected.key_prefix))
+            and (not selected.arrived or "arrival" in fields)
             and selected.where.matches(fields)
             and (selected.words is None or holds(row.content, selected.words))
         )
@@ -135,7 +140,7 @@ class Selection:
         """How many records to ask a pinned bucket for: exactly what is wanted if nothing else filters."""
         selected = self.selected
         bare = selected.where.without("session").without("owner") == Where()
-        exact = bare and selected.key_prefix is None and selected.words is None
+        exact = bare and not selected.arrived and selected.key_prefix is None and selected.words is None
         return min(REPLAY, self.enough) if exact and self.enough is not None else REPLAY
 
 

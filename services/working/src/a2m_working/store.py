@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from a2m_protocol.errors import embedding_mismatch
-from a2m_protocol.types import Capability, Draft, Record
+from a2m_protocol.types import Draft, Record
+from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
 from a2m_server.store import (
     EVERYONE,
     Buried,
@@ -35,8 +36,6 @@ from a2m_working.selection import Selection
 from a2m_working.settings import WorkingSettings
 
 KIND = "working"
-CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
-EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch"})
 FORGET_ROUNDS = 20
 
 
@@ -64,7 +63,7 @@ class WorkingStore:
         return StoreInfo(
             name=self._settings.name,
             kind=KIND,
-            capabilities=CAPABILITIES,
+            capabilities=TIER_CAPABILITIES,
             extensions=EXTENSIONS,
             dimensions=await self._buckets.width(),
             metric=self._settings.metric,
@@ -143,6 +142,10 @@ class WorkingStore:
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         return await self._buckets.bury(tombstones) if tombstones else {}
 
+    async def settle(self, named: Sequence[Named]) -> None:
+        if named:
+            await self._buckets.settle(named)
+
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         selection = Selection(self._buckets, selected, newest=False, enough=limit, after=after)
         return [_entry(row) for row in await _ordered(selection, limit)]
@@ -189,4 +192,5 @@ def _entry(row: Row) -> Entry:
         access_count=fields["access_count"],
         accessed_at=fields.get("accessed_at"),
         salience=fields["salience"],
+        arrival=fields.get("arrival"),
     )

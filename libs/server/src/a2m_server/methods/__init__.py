@@ -47,5 +47,6 @@ EXTENSIONS: Mapping[str, tuple[str, Answer]] = {
     "memory/list": ("list", extensions.list_entries),
     "memory/read": ("list", extensions.read),
     "memory/touch": ("touch", extensions.touch),
+    "memory/settle": ("arrivals", extensions.settle),
 }
 """Methods of our own, each with the extension that it belongs to."""

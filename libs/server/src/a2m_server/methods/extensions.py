@@ -6,7 +6,7 @@ A caller whose `owner` is not believed may name pooled records alone, here as ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError
@@ -54,7 +54,7 @@ async def list_entries(call: Call) -> JsonObject:
     if limit > MAX_ENTRIES:
         raise invalid_params(f"limit: {limit} is above the {MAX_ENTRIES} entries of a page")
     after = _position(call.params.raw("after"))
-    selected = call.selected()
+    selected = replace(call.selected(), arrived=call.params.flag("arrived"))
     await call.server.accesses.settle()
     found = await _tier(call).entries(selected, limit + 1, after)
     entries: list[Json] = [_entry(entry) for entry in found[:limit]]
@@ -67,6 +67,15 @@ async def read(call: Call) -> JsonObject:
     found = await _tier(call).read(ids) if ids else []
     records: list[Json] = [*call.wire([r for r in found if call.scope.sees(r.owner)], private=True)]
     return {"records": records}
+
+
+async def settle(call: Call) -> JsonObject:
+    """Take the mark of a move under way from records that are named by id and etag."""
+    named = [Named(name.id, name.etag) for name in _read(call, "records", _Named)]
+    await _guard(call, [name.id for name in named])
+    if named:
+        await _tier(call).settle(named)
+    return {}
 
 
 async def touch(call: Call) -> JsonObject:

@@ -1,5 +1,5 @@
 -- name: words
-r.pk IN (SELECT w.pk FROM lexical w WHERE w.marks @> $marks)
+r.pk IN (SELECT w.pk FROM words w WHERE w.marks @> $marks)
 
 -- name: buckets
 SELECT b.id FROM buckets b WHERE $filter

@@ -38,21 +38,21 @@ DELETE FROM buckets WHERE id IN (
 RETURNING id
 
 -- name: corpus
--- `now` grows with every record that comes or goes; it may fall back after a crash.
-SELECT c.documents, c.mean, c.baked, c.churn, p.last_value + coalesce(s.n_tup_del, 0) AS now
+-- `given` and `deleted` grow as records come and go; the latter falls back after a crash.
+SELECT c.documents, c.mean, c.baked, c.churn, p.last_value AS given, coalesce(s.n_tup_del, 0) AS deleted
 FROM corpus c
 CROSS JOIN pks p
 LEFT JOIN pg_stat_user_tables s ON s.relid = 'lexical'::regclass
 
 -- name: measure
-SELECT count(*) AS documents, coalesce(avg(length), 0)::real AS mean FROM lexical
+SELECT count(*) AS documents, coalesce(avg(length), 0)::real AS mean, coalesce(max(pk), 0) AS last FROM lexical
 
 -- name: clear_frequencies
 DELETE FROM frequencies
 
 -- name: count_frequencies
 INSERT INTO frequencies (term, documents)
-SELECT mark, count(*) FROM lexical, unnest(marks) AS mark
+SELECT mark, count(*) FROM words, unnest(marks) AS mark
 WHERE mark & 1 = 1
 GROUP BY mark HAVING count(*) >= %(common)s
 
@@ -67,4 +67,4 @@ ORDER BY l.pk LIMIT %(limit)s
 
 -- name: bake
 UPDATE lexical SET baked = %(baked)s, weights = %(weights)s::sparsevec
-WHERE pk = %(pk)s AND length = %(length)s AND marks = %(marks)s::bigint[]
+WHERE pk = %(pk)s AND EXISTS (SELECT 1 FROM words w WHERE w.pk = %(pk)s AND w.marks = %(marks)s::bigint[])

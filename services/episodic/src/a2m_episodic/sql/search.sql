@@ -19,7 +19,7 @@ SELECT r.pk FROM records r WHERE r.status = 'active' AND $filter LIMIT %(limit)s
 -- Common terms and a large corpus by what was counted in the background, everything else by the index now.
 SELECT
     t.term,
-    coalesce(f.documents, (SELECT count(*) FROM lexical l WHERE l.marks @> ARRAY[t.term])) AS held,
+    coalesce(f.documents, (SELECT count(*) FROM words w WHERE w.marks @> ARRAY[t.term])) AS held,
     n.documents
 FROM unnest(%(terms)s::bigint[]) AS t(term)
 LEFT JOIN frequencies f ON f.term = t.term
@@ -41,10 +41,13 @@ FROM (
     ORDER BY score, l.seq DESC, l.pk DESC
     LIMIT %(limit)s + 8
 ) s
-JOIN lexical m ON m.pk = s.pk
-WHERE m.marks && %(terms)s::bigint[]
+JOIN words w ON w.pk = s.pk
+WHERE w.marks && %(terms)s::bigint[]
 ORDER BY s.score, s.seq DESC, s.pk DESC
 LIMIT %(limit)s
+
+-- name: holding
+l.pk IN (SELECT w.pk FROM words w WHERE w.marks && %(terms)s::bigint[])
 
 -- name: nearest
 -- By the index, which may come up short under a filter.

@@ -49,11 +49,14 @@ INSERT INTO records ($columns) VALUES ($values)
 ON CONFLICT (pk) DO UPDATE SET $assignments
 
 -- name: put_lexical
-INSERT INTO lexical (pk, seq, length, baked, active, owner, weights, marks)
-VALUES (%(pk)s, %(seq)s, %(length)s, %(baked)s, %(active)s, %(owner)s, %(weights)s::sparsevec, %(marks)s::bigint[])
+INSERT INTO lexical (pk, seq, length, baked, active, owner, weights)
+VALUES (%(pk)s, %(seq)s, %(length)s, %(baked)s, %(active)s, %(owner)s, %(weights)s::sparsevec)
 ON CONFLICT (pk) DO UPDATE SET
-    length = excluded.length, baked = excluded.baked, active = excluded.active,
-    weights = excluded.weights, marks = excluded.marks
+    length = excluded.length, baked = excluded.baked, active = excluded.active, weights = excluded.weights
+
+-- name: put_words
+INSERT INTO words (pk, marks) VALUES (%(pk)s, %(marks)s::bigint[])
+ON CONFLICT (pk) DO UPDATE SET marks = excluded.marks
 
 -- name: put_vector
 INSERT INTO vectors (pk, seq, active, owner, model, vec)
@@ -87,6 +90,16 @@ SELECT r.pk, r.id, r.seq FROM records r WHERE $filter ORDER BY r.seq, r.id
 
 -- name: still_selected
 SELECT $columns FROM records r WHERE r.pk = ANY(%(pks)s::bigint[]) AND ($filter) ORDER BY r.id FOR UPDATE
+
+-- name: settle
+WITH found AS MATERIALIZED (
+    SELECT r.pk
+    FROM records r JOIN unnest(%(ids)s::text[], %(etags)s::text[]) AS n(id, etag) ON r.id = n.id
+    WHERE replace(r.etag::text, '-', '') = n.etag
+    ORDER BY r.id
+    FOR UPDATE OF r
+)
+UPDATE records r SET arrival = NULL FROM found WHERE r.pk = found.pk
 
 -- name: reinforce
 WITH found AS MATERIALIZED (

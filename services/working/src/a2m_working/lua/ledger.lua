@@ -7,15 +7,14 @@ local prefix, root, word, grave_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local call = redis.call
 
 -- Fields of a record's state. All are strings: cjson keeps those and loses precision in numbers.
-local ETAG, SEQ, CREATED, REVISION, MOVES, ACCESSES, SALIENCE, ACCESSED, STATUS, KEY, ALIAS =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local ETAG, SEQ, CREATED, REVISION, MOVES, ACCESSES, SALIENCE, ACCESSED, STATUS, KEY, ARRIVAL, ALIAS =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 
 local function int(number) return string.format('%.0f', number) end
 local function float(number) return string.format('%.17g', number) end
 
 local clock = call('TIME')
-local now_ms = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local now = now_ms * 1000
+local now = clock[1] * 1000000 + clock[2]
 
 local issued = 0
 local function etag()
@@ -109,6 +108,7 @@ local function remove(record)
     push('HDEL', root .. 'a:' .. state[at], home.owner)
     aliases[home.owner .. '\0' .. state[at]] = false
   end
+  if state[ARRIVAL] ~= '' then push('ZREM', root .. 'n', id) end
   home.held = home.held - 1
   home.changed = true
   records[id] = false
@@ -136,6 +136,7 @@ local function keep(id, home, state, body)
     push('HSET', root .. 'a:' .. state[at], home.owner, id)
     aliases[home.owner .. '\0' .. state[at]] = id
   end
+  if state[ARRIVAL] ~= '' then push('ZADD', root .. 'n', 0, id) end
   if grave(id) then
     push('DEL', root .. 't:' .. id)
     graves[id] = false

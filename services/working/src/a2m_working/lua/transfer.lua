@@ -3,7 +3,7 @@ local last = 0
 -- A draft's own seq, else its `created_at` (milliseconds; the clock when there is none) and its position.
 local function place(state)
   if state[SEQ] ~= '' then return end
-  local start = (state[CREATED] ~= '' and tonumber(state[CREATED]) or now_ms) * 1000
+  local start = (state[CREATED] ~= '' and tonumber(state[CREATED]) or math.floor(now / 1000)) * 1000
   if start <= last and last < start + 999 then last = last + 1 else last = start end
   state[SEQ] = int(last)
 end

@@ -2,7 +2,7 @@
 local function rewrite(old, draft)
   local state = draft.state
   state[ETAG] = etag()
-  for _, kept in ipairs({SEQ, CREATED, MOVES, ACCESSES, ACCESSED}) do state[kept] = old.state[kept] end
+  for _, kept in ipairs({SEQ, CREATED, MOVES, ACCESSES, ACCESSED, ARRIVAL}) do state[kept] = old.state[kept] end
   state[REVISION] = int(old.state[REVISION] + 1)
   if state[SALIENCE] == '' then state[SALIENCE] = old.state[SALIENCE] end
   local names = {}

@@ -42,6 +42,7 @@ CREATE TABLE records (
     "group" text COLLATE "C",
     key text COLLATE "C",
     embedding_model text COLLATE "C",
+    arrival text COLLATE "C",
     uri text COLLATE "C",
     media_type text COLLATE "C",
     aliases text[] COLLATE "C" NOT NULL,
@@ -58,6 +59,7 @@ CREATE INDEX records_timeline ON records (bucket, seq);
 CREATE INDEX records_seq ON records (seq);
 CREATE INDEX records_owner ON records (owner, seq);
 CREATE INDEX records_group ON records ("group") WHERE "group" IS NOT NULL;
+CREATE INDEX records_arrival ON records (seq) WHERE arrival IS NOT NULL;
 CREATE INDEX records_key ON records (key) WHERE key IS NOT NULL;
 CREATE INDEX records_aliases ON records USING gin (aliases) WHERE aliases <> '{}';
 CREATE INDEX records_facts ON records USING gin (facts jsonb_path_ops);
@@ -71,12 +73,16 @@ CREATE TABLE lexical (
     baked real NOT NULL,
     active boolean NOT NULL,
     owner text COLLATE "C",
-    weights sparsevec NOT NULL,
-    marks bigint[] NOT NULL
+    weights sparsevec NOT NULL
 );
 COMMENT ON COLUMN lexical.weights IS 'BM25 weight of each term, with `baked` as the mean length of a record';
-COMMENT ON COLUMN lexical.marks IS 'hashes of words (even) and of terms (odd)';
-CREATE INDEX lexical_marks ON lexical USING gin (marks);
+
+CREATE TABLE words (
+    pk bigint PRIMARY KEY REFERENCES records ON DELETE CASCADE,
+    marks bigint[] NOT NULL
+);
+COMMENT ON COLUMN words.marks IS 'hashes of words (even) and of terms (odd)';
+CREATE INDEX words_marks ON words USING gin (marks);
 
 CREATE TABLE vectors (
     pk bigint PRIMARY KEY REFERENCES records ON DELETE CASCADE,

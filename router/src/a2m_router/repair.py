@@ -1,0 +1,115 @@
+"""Settling moves that did not end: a copy is there, and the original may be too.
+
+A move marks what it brings with its `arrival` (the source tier and the etag that was copied) and takes the
+mark away when it has ended. What still has the mark when nobody is moving it was left by a router that died
+or a call whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from a2m_protocol.errors import A2MError
+from a2m_protocol.types import Record
+from a2m_router.coordination import Locks, entry_locks
+from a2m_router.moves import every_entry
+from a2m_router.policy import units
+from a2m_router.tiers import Member, Tiers
+from a2m_server.store import EVERYONE, Entry, Filter, Named, Tombstone
+
+Verdict = Literal["settled", "finish", "undo", "forgotten"]
+
+log = logging.getLogger(__name__)
+
+
+def verdict(copy: Record, original: Record | None, grave: Tombstone | None, copied: str) -> Verdict:
+    """What to do about a copy, given what its source holds and the etag that was `copied`.
+
+    Forgotten wins over what is older; a copy rewritten since wins over its original; an original that
+    changed after it was copied wins over the copy; otherwise the move is finished.
+    """
+    if grave is not None and grave.reason == "forgotten" and grave.seq >= copy.seq:
+        return "forgotten"
+    if original is None:
+        return "settled"
+    if original.etag == copied or copy.revision > original.revision:
+        return "finish"
+    return "undo"
+
+
+class Repairer:
+    """Finds and settles what moves left behind, without reading whole tiers."""
+
+    def __init__(self, tiers: Tiers, locks: Locks) -> None:
+        self._tiers = tiers
+        self._locks = locks
+
+    async def repair(self) -> int:
+        """Settle every arrival of every tier; how many moves were finished."""
+        finished = 0
+        for member in self._tiers.movable():
+            if member.info is not None and "arrivals" not in member.info.extensions:
+                continue
+            try:
+                arrived = await every_entry(member.store, Filter(EVERYONE, arrived=True))
+                finished += await self._settle_all(member, arrived)
+            except A2MError as error:
+                log.warning("%s could not be repaired, and will be later: %s", member.name, error.message)
+        return finished
+
+    async def settle(self, ids: Sequence[str]) -> None:
+        """Settle what of `ids` is marked, in whichever tier."""
+        selected = Filter(EVERYONE, ids=tuple(ids), arrived=True)
+        members = self._tiers.movable()
+        found = await asyncio.gather(*(every_entry(member.store, selected) for member in members))
+        for member, arrived in zip(members, found, strict=True):
+            await self._settle_all(member, arrived)
+
+    async def _settle_all(self, member: Member, arrived: Iterable[Entry]) -> int:
+        finished = 0
+        for unit in units(arrived):
+            async with self._locks.hold(name for entry in unit.entries for name in entry_locks(entry)):
+                finished += await self._settle(member, unit.ids)
+        return finished
+
+    async def _settle(self, here: Member, ids: Sequence[str]) -> int:
+        """Settle one unit; its locks are held, so that nobody is moving it."""
+        copies = {r.id: r for r in await here.store.read(ids) if r.arrival is not None}
+        sources: dict[str, dict[str, str]] = {}
+        for copy in copies.values():
+            tier, _, etag = str(copy.arrival).partition(" ")
+            sources.setdefault(tier, {})[copy.id] = etag
+        finished = 0
+        for tier, copied in sources.items():
+            finished += await self._settle_from(here, self._tiers.get(tier), copies, copied)
+        return finished
+
+    async def _settle_from(
+        self, here: Member, source: Member, copies: Mapping[str, Record], copied: Mapping[str, str]
+    ) -> int:
+        ids = [*copied]
+        held, graves = await asyncio.gather(source.store.read(ids), source.store.tombstones(ids))
+        originals = {record.id: record for record in held}
+        buried = {grave.id: grave for grave in graves}
+        verdicts = {i: verdict(copies[i], originals.get(i), buried.get(i), copied[i]) for i in ids}
+        if "undo" in verdicts.values():
+            # A group moves whole: where one original changed, none of the others may leave.
+            verdicts = {i: "undo" if v == "finish" else v for i, v in verdicts.items()}
+        finishing = [i for i, v in verdicts.items() if v == "finish"]
+        if finishing:
+            names = [Named(i, originals[i].etag) for i in finishing]
+            outcomes = await source.store.delete_if(names, "moved", here.name)
+            for record_id in finishing:
+                verdicts[record_id] = "settled" if outcomes[record_id] == "deleted" else "finish"
+        named = {i: Named(i, copies[i].etag) for i in ids}
+        if undone := [named[i] for i, v in verdicts.items() if v == "undo"]:
+            await here.store.delete_if(undone, "undo", None)
+        if forgotten := [buried[i] for i, v in verdicts.items() if v == "forgotten"]:
+            await here.store.bury(forgotten)
+        if settled := [named[i] for i, v in verdicts.items() if v == "settled"]:
+            await here.store.settle(settled)
+        log.info("settled a move from %s to %s: %s", source.name, here.name, sorted(verdicts.values()))
+        return sum(1 for i in finishing if verdicts[i] == "settled")

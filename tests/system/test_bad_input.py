@@ -1,0 +1,649 @@
+"""Bad input gets the right code on every server, from every method, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from a2m_protocol.types import (
+    MAX_CONTENT,
+    MAX_METADATA,
+    MAX_NAME,
+    MAX_RECALL,
+    MAX_RECORDS,
+    MAX_URI,
+    MAX_WIDTH,
+)
+from a2m_server.dispatch import Dispatcher
+from a2m_server.exchange import Exchange
+from a2m_server.identity import LOCAL, Peer
+from a2m_server.memory import MemoryTier
+from a2m_server.metrics import Metrics
+
+SERVERS = ("memory", "working", "episodic", "semantic", "procedural", "router")
+WIDTH = 8
+
+PARSE, REQUEST, METHOD, PARAMS = -32700, -32600, -32601, -32602
+UNKNOWN_TIER, UNSUPPORTED, QUOTA, PROTOCOL, MISMATCH = -32002, -32003, -32006, -32007, -32008
+
+Inputs = dict[str, Any]
+
+
+class Raw:
+    """JSON text that stands in a message as it is, because no JSON library would write it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+INFINITE = Raw("1e400")
+TEXTS: Inputs = {
+    "NUL": "a\0b",
+    "lone surrogate": "a\ud800",
+    "number": 7,
+    "boolean": True,
+    "array": ["x"],
+    "object": {"x": "y"},
+}
+NAMES: Inputs = TEXTS | {"empty": ""}
+FIELD_NAMES: Inputs = NAMES | {"too long": "x" * (MAX_NAME + 1)}
+INTEGERS: Inputs = {
+    "negative": -1,
+    "fraction": 1.5,
+    "text": "5",
+    "boolean": True,
+    "array": [5],
+    "object": {},
+    "1e400": INFINITE,
+}
+NUMBERS: Inputs = {"text": "5", "boolean": True, "array": [5], "object": {}, "1e400": INFINITE}
+FLAGS: Inputs = {"text": "true", "number": 1, "array": [], "object": {}}
+IDS: Inputs = {
+    "text": "x",
+    "number": 7,
+    "boolean": True,
+    "object": {"x": 1},
+    "array of numbers": [1],
+    "array of nulls": [None],
+    "array of arrays": [["x"]],
+    "NUL": ["a\0b"],
+    "lone surrogate": ["\udfff"],
+}
+VECTORS: Inputs = {
+    "no numbers": [],
+    "text": "x",
+    "number": 1.0,
+    "object": {},
+    "boolean": True,
+    "array of texts": ["1"] * WIDTH,
+    "array of booleans": [True] * WIDTH,
+    "array of nulls": [None] * WIDTH,
+    "array of arrays": [[1.0]] * WIDTH,
+    "1e400": [INFINITE] * WIDTH,
+    "beyond 32 bits": [1e39] * WIDTH,
+    "too wide": [0.5] * (MAX_WIDTH + 1),
+}
+WHERES: Inputs = {
+    "text": "role = 'user'",
+    "number": 7,
+    "boolean": True,
+    "array": [{"role": "user"}],
+    "unknown operator": {"role": {"$regex": ".*"}},
+    "unknown beside known operator": {"n": {"gt": 0, "like": "%"}},
+    "no operator": {"role": {}},
+    "array in an array": {"role": [["user"]]},
+    "object in an array": {"role": [{"eq": "user"}]},
+    "in without an array": {"n": {"in": 5}},
+    "exists of a number": {"n": {"exists": 1}},
+    "prefix of a number": {"n": {"prefix": 1}},
+    "range of null": {"n": {"gt": None}},
+    "range of a boolean": {"n": {"lte": True}},
+    "range of an array": {"n": {"lt": [1]}},
+    "salience beyond a text": {"salience": {"gt": "1"}},
+    "time beyond a word": {"created_at": {"gt": "yesterday"}},
+    "metadata as a whole": {"metadata": {"n": 1}},
+    "embedding": {"embedding": [0.5] * WIDTH},
+    "score": {"score": 1},
+    "NUL in a value": {"n": "a\0b"},
+    "NUL in a name": {"a\0b": 1},
+    "lone surrogate in a value": {"n": "\ud800"},
+    "lone surrogate in a name": {"\ud800": 1},
+    "1e400": {"n": INFINITE},
+    "too many conditions": {f"n{at}": 1 for at in range(65)},
+    "too many alternatives": {"n": [*range(1_001)]},
+}
+METADATA: Inputs = {
+    "text": "x",
+    "number": 7,
+    "boolean": True,
+    "array": [],
+    "NUL in a value": {"a": {"b": ["\0"]}},
+    "NUL in a name": {"a": {"b\0": 1}},
+    "lone surrogate": {"\ud800": 1},
+    "1e400": {"a": INFINITE},
+    "too deep": {"a": json.loads("[" * 40 + "]" * 40)},
+    "too long": {"a": "x" * MAX_METADATA},
+}
+PROMPTS: Inputs = {
+    "text": "template",
+    "number": 1,
+    "array": [],
+    "unknown method": {"method": "magic"},
+    "no model here": {"method": "model"},
+    "unknown style": {"style": "haiku"},
+    "unknown model": {"model": "x"},
+    "negative budget": {"budget": -1},
+    "boolean budget": {"budget": True},
+    "text as budget": {"budget": "9"},
+    "number as cite": {"cite": 1},
+}
+KEY_PREFIXES: Inputs = TEXTS | {"empty": "", "slashes alone": "//"}
+TIMES: Inputs = {
+    "number": 7,
+    "boolean": True,
+    "array": [],
+    "word": "yesterday",
+    "offset": "2026-01-01T00:00:00+01:00",
+}
+
+FIELDS: dict[str, tuple[Inputs, int]] = {
+    "id": (FIELD_NAMES, PARAMS),
+    "content": (TEXTS | {"null": None}, PARAMS),
+    "role": (FIELD_NAMES, PARAMS),
+    "group": (FIELD_NAMES, PARAMS),
+    "session": (FIELD_NAMES, PARAMS),
+    "key": (FIELD_NAMES, PARAMS),
+    "metadata": (METADATA, PARAMS),
+    "created_at": (TIMES, PARAMS),
+    "accessed_at": (TIMES, PARAMS),
+    "salience": (NUMBERS, PARAMS),
+    "revision": (INTEGERS, PARAMS),
+    "access_count": (INTEGERS, PARAMS),
+    "embedding": (VECTORS, PARAMS),
+    "uri": (NAMES | {"too long": "x" * (MAX_URI + 1)}, PARAMS),
+    "media_type": (FIELD_NAMES, PARAMS),
+}
+"""Fields of a written record, what they must not be, and the code for it."""
+
+PARAMETERS: dict[str, dict[str, tuple[Inputs, int]]] = {
+    "describe": {
+        "protocol": ({k: v for k, v in TEXTS.items() if k != "lone surrogate"}, PARAMS),
+        "protocol of others": ({"minor": "a2m/0.2", "empty": "", "other": "mcp/0.1"}, PROTOCOL),
+    },
+    "remember": {
+        "records": (
+            {
+                "missing": None,
+                "empty": [],
+                "text": "x",
+                "object": {"content": "x"},
+                "array of texts": ["x"],
+                "array of nulls": [None],
+                "array of arrays": [[{"content": "x"}]],
+                "no content": [{"role": "user"}],
+                "too many": [{"content": "x"}] * (MAX_RECORDS + 1),
+            },
+            PARAMS,
+        ),
+        "session": (NAMES, PARAMS),
+    },
+    "recall": {
+        "query": (TEXTS, PARAMS),
+        "limit": (INTEGERS | {"too high": MAX_RECALL + 1, "huge": 10**30}, PARAMS),
+        "where": (WHERES, PARAMS),
+        "min_score": (NUMBERS, PARAMS),
+        "embedding": (VECTORS, PARAMS),
+        "key_prefix": (KEY_PREFIXES, PARAMS),
+        "embeddings": (FLAGS, PARAMS),
+        "prompt": (PROMPTS, PARAMS),
+    },
+    "timeline": {
+        "limit": (INTEGERS, PARAMS),
+        "where": (WHERES, PARAMS),
+        "key_prefix": (KEY_PREFIXES, PARAMS),
+        "embeddings": (FLAGS, PARAMS),
+        "prompt": (PROMPTS, PARAMS),
+    },
+    "forget": {
+        "nothing": ({"missing": None}, PARAMS),
+        "ids": (IDS | {"null": None}, PARAMS),
+        "query": (TEXTS | {"empty": "", "blank": " \t"}, PARAMS),
+        "where": (WHERES | {"empty": {}}, PARAMS),
+        "key_prefix": (KEY_PREFIXES, PARAMS),
+    },
+    "reinforce": {
+        "ids": (IDS | {"missing": None}, PARAMS),
+        "amount": (NUMBERS | {"too much": 1e300}, PARAMS),
+    },
+    "fetch": {"key": (NAMES | {"missing": None}, PARAMS), "embeddings": (FLAGS, PARAMS)},
+    "session/close": {"session": (NAMES | {"missing": None}, PARAMS)},
+    "events": {
+        "cursor": ({"number": 7, "boolean": True, "array": [], "object": {}}, PARAMS),
+        "limit": (INTEGERS, PARAMS),
+        "kinds": (IDS | {"unknown": ["writen"]}, PARAMS),
+    },
+    "summarize": {
+        "nothing": ({"missing": None}, PARAMS),
+        "ids": (IDS, PARAMS),
+        "query": (TEXTS | {"empty": ""}, PARAMS),
+        "where": (WHERES | {"empty": {}}, PARAMS),
+        "key_prefix": (KEY_PREFIXES, PARAMS),
+        "limit": (INTEGERS, PARAMS),
+        "key": (NAMES, PARAMS),
+    },
+    "list": {
+        "limit": (INTEGERS | {"too high": 1_001}, PARAMS),
+        "where": (WHERES, PARAMS),
+        "after": (
+            {"text": "x", "one": [1], "swapped": ["x", 1], "boolean": [True, "x"], "object": {}},
+            PARAMS,
+        ),
+    },
+    "read": {"ids": (IDS | {"missing": None}, PARAMS)},
+    "touch": {"ids": (IDS | {"missing": None}, PARAMS), "at": (TIMES | {"missing": None}, PARAMS)},
+}
+"""Parameters of methods that all servers have."""
+
+OF_TIERS: dict[str, dict[str, tuple[Inputs, int]]] = {
+    "forget_if": {
+        "records": (
+            {
+                "missing": None,
+                "text": "x",
+                "array of texts": ["x"],
+                "no etag": [{"id": "x"}],
+                "number as etag": [{"id": "x", "etag": 1}],
+                "empty id": [{"id": "", "etag": "x"}],
+            },
+            PARAMS,
+        ),
+        "reason": (TEXTS | {"missing": None, "unknown": "boredom"}, PARAMS),
+    },
+    "tombstones": {
+        "ids": (IDS | {"missing": None}, PARAMS),
+        "tombstones": (
+            {
+                "text": "x",
+                "empty object": [{}],
+                "unknown reason": [{"id": "x", "reason": "boredom", "seq": 1}],
+                "text as seq": [{"id": "x", "reason": "moved", "seq": "1"}],
+                "NUL": [{"id": "\0", "reason": "moved", "seq": 1}],
+                "huge seq": [{"id": "x", "reason": "moved", "seq": 2**60}],
+            },
+            PARAMS,
+        ),
+    },
+}
+"""Those of our extensions that a federation does not have."""
+
+REQUIRED: dict[str, Inputs] = {
+    "remember": {"records": [{"content": "never written"}]},
+    "recall": {"where": {"session": "nobody's"}},
+    "timeline": {"where": {"session": "nobody's"}},
+    "reinforce": {"ids": []},
+    "fetch": {"key": "nobody's"},
+    "summarize": {"ids": []},
+    "touch": {"ids": [], "at": "2026-01-01T00:00:00.000Z"},
+    "forget_if": {"records": [], "reason": "moved"},
+    "promote": {"ids": [], "tier": "semantic"},
+}
+"""What a call needs beside the parameter at hand, chosen so that the call changes nothing."""
+
+
+class Target:
+    """One server: bytes in, a JSON-RPC response out, and a few records that bad input must not change."""
+
+    def __init__(self, name: str, exchange: Callable[[bytes], bytes]) -> None:
+        self.name = name
+        self.exchange = exchange
+        self.tiered = name == "router"
+        self.canaries = [
+            {
+                "id": f"canary/{name}/{n}",
+                "content": f"canary {n}",
+                "session": f"canary/{name}",
+                "key": f"canary/{name}/{n}",
+                "group": f"canary/{name}",
+                "role": "user",
+                "metadata": {"n": n},
+                "embedding": [1.0, float(n), *[0.5] * (WIDTH - 2)],
+            }
+            for n in range(4)
+        ]
+        self.call("remember", records=self.canaries)
+        self.state = self.look()
+
+    def ask(self, method: str, params: Any) -> Any:
+        message = {"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params}
+        return json.loads(self.exchange(encode(message)))
+
+    def call(self, method: str, **params: Any) -> Any:
+        response = self.ask(method, params)
+        assert "error" not in response, response
+        return response["result"]
+
+    def code(self, method: str, params: Any) -> int | None:
+        """The code of the error, None where there was none."""
+        return code_of(self.ask(method, params))
+
+    def look(self) -> Any:
+        """Whatever a bad call might have changed: how much there is, and the canaries whole."""
+        described = self.call("describe")
+        counts = sum(tier["count"] for tier in described["tiers"]) if self.tiered else described["count"]
+        sessions = len(self.call("session/list")["sessions"])
+        canaries = self.call("read", ids=[canary["id"] for canary in self.canaries])["records"]
+        return counts, sessions, described["embeddings"]["dimensions"], canaries
+
+    def assert_unchanged(self) -> None:
+        before, self.state = self.state, self.look()
+        assert self.state == before
+
+
+def encode(value: Any) -> bytes:
+    """JSON text with `Raw` parts put in as they are."""
+    raws: list[str] = []
+
+    def keep(part: Any) -> str:
+        raws.append(part.text)
+        return f"@raw {len(raws) - 1}@"
+
+    text = json.dumps(value, default=keep)
+    for at, raw in enumerate(raws):
+        text = text.replace(f'"@raw {at}@"', raw)
+    return text.encode()
+
+
+def code_of(response: Any) -> int | None:
+    return response["error"]["code"] if "error" in response else None
+
+
+@pytest.fixture(scope="module")
+def targets(router: Any, tiers: dict[str, Any]) -> Iterator[Callable[[str], Target]]:
+    """Each server, made when it is first asked for."""
+    made: dict[str, Target] = {}
+    with start_blocking_portal() as portal:
+        exchange = Exchange(Dispatcher(MemoryTier()), 30.0, Metrics())
+        peer = Peer(LOCAL, push=True)
+
+        def in_process(body: bytes) -> bytes:
+            answer = portal.call(exchange.answer, body, peer)
+            assert answer is not None
+            return answer
+
+        def get(name: str) -> Target:
+            if name not in made:
+                server = {"router": router, **tiers}.get(name)
+                made[name] = Target(
+                    name, in_process if server is None else lambda body: server.post(body).content
+                )
+            return made[name]
+
+        yield get
+        for target in made.values():
+            target.call("forget", ids=[canary["id"] for canary in target.canaries])
+
+
+@pytest.fixture(params=SERVERS)
+def target(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> Target:
+    return targets(request.param)
+
+
+def of(table: dict[str, dict[str, Any]]) -> Any:
+    return [
+        pytest.param(method, name, id=f"{method}-{name}".replace(" ", "_"))
+        for method, parameters in table.items()
+        for name in parameters
+    ]
+
+
+def wrong(answers: dict[str, int | None], code: int) -> dict[str, int | None]:
+    return {label: answer for label, answer in answers.items() if answer != code}
+
+
+@pytest.mark.parametrize(("method", "name"), of(PARAMETERS))
+def test_a_bad_parameter_is_refused(target: Target, method: str, name: str) -> None:
+    inputs, code = PARAMETERS[method][name]
+    assert wrong(answers(target, method, name, inputs), code) == {}
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize(("method", "name"), of(OF_TIERS))
+def test_a_bad_parameter_of_an_extension_is_refused(target: Target, method: str, name: str) -> None:
+    inputs, code = OF_TIERS[method][name]
+    assert wrong(answers(target, method, name, inputs), UNSUPPORTED if target.tiered else code) == {}
+    target.assert_unchanged()
+
+
+def answers(target: Target, method: str, name: str, inputs: Inputs) -> dict[str, int | None]:
+    name = name.partition(" ")[0]
+    given: dict[str, int | None] = {}
+    for label, value in inputs.items():
+        params = REQUIRED.get(method, {}) | {name: value}
+        if label == "missing":
+            del params[name]
+        given[label] = target.code(method, params)
+    return given
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_bad_field_of_a_record_refuses_the_whole_batch(target: Target, field: str) -> None:
+    inputs, code = FIELDS[field]
+    for transfer in (False, True):
+        given: dict[str, int | None] = {}
+        for label, value in inputs.items():
+            bad = {"id": "never written", "content": "never written", field: value}
+            records = [{"id": "nor this", "content": "nor this"}, bad]
+            given[label] = target.code("remember", {"records": records, "transfer": transfer})
+        assert wrong(given, code) == {}
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seq", "1"),
+        ("seq", 2**60),
+        ("seq", True),
+        ("moves", -1),
+        ("moves", 1.5),
+        ("status", "lost"),
+        ("aliases", "x"),
+        ("aliases", [1]),
+        ("aliases", ["\0"]),
+        ("features", 7),
+        ("embedding_model", ""),
+        ("provenance", {"derived_from": "x"}),
+        ("provenance", []),
+    ],
+)
+def test_a_bad_field_of_a_transfer_is_refused(target: Target, field: str, value: Any) -> None:
+    records = [{"id": "nor this", "content": "nor this"}, {"id": "bad", "content": "bad", field: value}]
+    assert target.code("remember", {"records": records, "transfer": True}) == PARAMS
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize("length", [MAX_CONTENT + 1, 10 * 2**20])
+def test_content_that_is_too_long_exceeds_the_quota(target: Target, length: int) -> None:
+    records = [{"content": "nor this"}, {"content": "x" * length}]
+    assert target.code("remember", {"records": records}) == QUOTA
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize("width", [WIDTH - 1, WIDTH + 1, MAX_WIDTH])
+def test_a_vector_of_another_width_is_a_mismatch(target: Target, width: int) -> None:
+    good, bad = {"content": "nor this"}, {"content": "bad", "embedding": [0.5] * width}
+    assert target.code("remember", {"records": [good, bad]}) == MISMATCH
+    assert target.code("remember", {"records": [good, bad | {"id": "x"}], "transfer": True}) == MISMATCH
+    assert target.code("recall", {"embedding": [0.5] * width}) == MISMATCH
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize(
+    "method", ["remember", "recall", "timeline", "forget", "summarize", "promote", "list"]
+)
+def test_a_tier_that_there_is_not_is_unknown_or_unsupported(target: Target, method: str) -> None:
+    name = "into" if method == "summarize" else "tier"
+    params = REQUIRED.get(method, {}) | {name: "attic"}
+    if method == "remember":
+        params = {"records": [{"content": "nor this"}, {"content": "bad", "tier": "attic"}]}
+    expected = UNKNOWN_TIER if target.tiered else UNSUPPORTED
+    assert target.code(method, params) == expected
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [("tier", NAMES | {"missing": None}), ("ids", IDS | {"missing": None}), ("salience", NUMBERS)],
+    ids=["tier", "ids", "salience"],
+)
+def test_a_bad_parameter_of_promote_is_refused(target: Target, name: str, inputs: Inputs) -> None:
+    assert wrong(answers(target, "promote", name, inputs), PARAMS if target.tiered else UNSUPPORTED) == {}
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize("method", ["recall", "timeline", "forget", "remember"])
+def test_a_tier_that_is_no_name_is_refused(target: Target, method: str) -> None:
+    given: dict[str, int | None] = {}
+    for label, value in NAMES.items():
+        params = REQUIRED.get(method, {}) | {"tier": value}
+        if method == "remember":
+            params = {"records": [{"content": "bad", "tier": value}]}
+        given[label] = target.code(method, params)
+    if not target.tiered:
+        assert wrong(given, UNSUPPORTED) == {}
+    else:
+        # A text that is not empty names a tier, if none that could be.
+        assert {label: c for label, c in given.items() if c not in (PARAMS, UNKNOWN_TIER)} == {}
+        assert given["number"] == given["empty"] == PARAMS
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize("method", ["describe", "remember", "recall", "forget", "session/list"])
+def test_an_owner_that_is_no_name_is_refused_where_owners_are_believed(target: Target, method: str) -> None:
+    if target.tiered:
+        pytest.skip("over HTTP without authentication an owner is ignored")
+    params = {"ids": ["nobody's"]} if method == "forget" else REQUIRED.get(method, {})
+    given = {label: target.code(method, params | {"owner": value}) for label, value in NAMES.items()}
+    assert wrong(given, PARAMS) == {}
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize("params", [[], ["x"], "x", 7, True, None], ids=repr)
+def test_params_that_are_no_object_are_refused_by_every_method(target: Target, params: Any) -> None:
+    given = {method: target.code(method, params) for method in (*PARAMETERS, "session/list")}
+    assert wrong(given, PARAMS) == {}
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize("method", ["promote", "consolidate"])
+def test_a_method_of_an_undeclared_capability_is_not_supported(target: Target, method: str) -> None:
+    if target.tiered:
+        pytest.skip("a federation has tiers")
+    assert target.code(method, {"ids": 7, "tier": []}) == UNSUPPORTED
+    target.assert_unchanged()
+
+
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"memory/timeline","params":{"limit":%s}}'
+UNREADABLE = {
+    "nothing": b"",
+    "garbage": b"memory/timeline",
+    "cut off": CALL[:-3],
+    "NaN": CALL % b"NaN",
+    "Infinity": CALL % b"Infinity",
+    "minus Infinity": CALL % b"-Infinity",
+    "invalid UTF-8": CALL % b'"\xff"',
+    "a surrogate in UTF-8": CALL % b'"\xed\xa0\x80"',
+    "a NUL between tokens": CALL % b"\0",
+    "a control character in a text": CALL % b'"a\nb"',
+    "single quotes": CALL % b"'1'",
+    "a trailing comma": CALL % b"1,",
+    "two values": CALL % b"1" + CALL % b"1",
+    "UTF-16": (CALL % b"1").decode().encode("utf-16"),
+    "deep arrays": CALL % (b"[" * 100_000 + b"]" * 100_000),
+    "deep objects": CALL % (b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+    "an integer of 10,000 digits": CALL % (b"9" * 10_000),
+}
+
+
+@pytest.mark.parametrize("label", UNREADABLE)
+def test_what_is_no_json_is_a_parse_error(target: Target, label: str) -> None:
+    response = json.loads(target.exchange(UNREADABLE[label]))
+    assert (code_of(response), response["id"]) == (PARSE, None)
+    target.assert_unchanged()
+
+
+INVALID = {
+    "a batch": [{"jsonrpc": "2.0", "id": 1, "method": "memory/timeline", "params": {}}],
+    "an empty batch": [],
+    "a text": "memory/timeline",
+    "null": None,
+    "no version": {"id": 1, "method": "memory/timeline"},
+    "another version": {"jsonrpc": "1.0", "id": 1, "method": "memory/timeline"},
+    "no method": {"jsonrpc": "2.0", "id": 1},
+    "a number as method": {"jsonrpc": "2.0", "id": 1, "method": 7},
+    "an object as id": {"jsonrpc": "2.0", "id": {}, "method": "memory/timeline"},
+    "a boolean as id": {"jsonrpc": "2.0", "id": True, "method": "memory/timeline"},
+    "1e400 as id": {"jsonrpc": "2.0", "id": INFINITE, "method": "memory/timeline"},
+}
+
+
+@pytest.mark.parametrize("label", INVALID)
+def test_json_that_is_no_request_is_an_invalid_request(target: Target, label: str) -> None:
+    assert code_of(json.loads(target.exchange(encode(INVALID[label])))) == REQUEST
+    target.assert_unchanged()
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["", "nothing", "../recall", "recall ", "RECALL", "recall\0", "\ud800", "x" * 100_000],
+    ids=ascii,
+)
+def test_a_method_that_there_is_not_is_told_apart(target: Target, method: str) -> None:
+    assert target.code(method, {}) == METHOD
+    target.assert_unchanged()
+
+
+def test_of_equal_names_the_last_counts(target: Target) -> None:
+    assert code_of(json.loads(target.exchange(CALL % b'-1,"limit":1'))) is None
+    assert code_of(json.loads(target.exchange(CALL % b'1,"limit":-1'))) == PARAMS
+    target.assert_unchanged()
+
+
+def test_a_huge_limit_of_a_timeline_is_no_limit(target: Target) -> None:
+    where = {"session": target.canaries[0]["session"]}
+    found = target.call("timeline", limit=10**30, where=where)["records"]
+    assert [record["id"] for record in found] == [canary["id"] for canary in target.canaries]
+    target.assert_unchanged()
+
+
+def test_unknown_parameters_and_fields_are_ignored(target: Target) -> None:
+    odd = {"surprise": {"\ud800": [INFINITE, "\0"]}, "": None}
+    record = {"id": f"odd/{target.name}", "content": "kept", "etag": 7, "score": "high", **odd}
+    assert target.code("remember", {"records": [record], **odd}) is None
+    [kept] = target.call("timeline", where={"id": record["id"]}, **{"": 1})["records"]
+    assert kept["content"] == "kept"
+    assert not kept.keys() & {"surprise", "", "score"}
+    assert target.call("forget", ids=[record["id"]], **{"": 1})["forgotten"] == 1
+    target.assert_unchanged()
+
+
+def test_a_vector_of_zeros_is_kept_and_breaks_no_search(target: Target) -> None:
+    record = {
+        "id": f"zeros/{target.name}",
+        "content": "zeros",
+        "embedding": [0.0] * WIDTH,
+        "session": "zeros",
+    }
+    target.call("remember", records=[record])
+    where = {"session": "zeros"}
+    [kept] = target.call("timeline", where=where, embeddings=True)["records"]
+    assert kept["embedding"] == record["embedding"]
+    for vector in ([0.0] * WIDTH, [1.0] * WIDTH):
+        found = target.call("recall", where=where, embedding=vector)["records"]
+        assert all(0 <= one["score"] <= 1 for one in found)
+    target.call("forget", where=where)
+    target.assert_unchanged()
