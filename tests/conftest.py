@@ -49,6 +49,12 @@ def _poll() -> Callable[..., Any]:
     return poll
 
 
+@pytest.fixture(scope="session")
+def free_base() -> Callable[[], int]:
+    """Finds seven free ports in a row."""
+    return _free_base
+
+
 @dataclass(frozen=True)
 class Running:
     """A federation that `a2m up` serves; `urls` are by service, the router's is also `url`."""

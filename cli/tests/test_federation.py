@@ -63,11 +63,18 @@ def a2m(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "a2m_cli", *arguments]
 
 
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        a2m(*arguments), capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
 @contextmanager
-def up(data: Path) -> Iterator[Up]:
+def up(data: Path, *more: str) -> Iterator[Up]:
     base = free_port_base()
     ready_file = data.with_suffix(".ready")
-    command = a2m("up", "--data", str(data), "--port-base", str(base), "--ready-file", str(ready_file), "-q")
+    command = a2m("up", "--data", str(data), "--port-base", str(base), "--ready-file", str(ready_file))
+    command += ["--quiet", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             deadline = time.monotonic() + SECONDS
@@ -185,9 +192,10 @@ async def test_an_import_over_crashes_is_whole_and_is_restored_elsewhere(tmp_pat
             await client.remember([{"content": "new", "key": "a/b", "id": "k2", "metadata": {"n": -0.0}}])
             await client.remember([{"content": "First this.", "key": "how", "tier": "procedural"}])
         exported = tmp_path / "export.jsonl"
-        command = a2m("export", str(exported), "--url", one.url)
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
-        assert f"{total + 2} records".encode() in done.stderr
+        done = await asyncio.to_thread(run, "export", str(exported), "--url", one.url)
+        assert f"{total + 2} records" in done.stderr
+        status = await asyncio.to_thread(run, "status", "--url", one.url)
+        assert (status.returncode, "all tiers answer" in status.stdout) == (0, True)
         held = await records_of(one.url)
     with up(tmp_path / "two") as two:
         report = await bring(two.url, exported)
@@ -200,30 +208,23 @@ async def test_an_import_over_crashes_is_whole_and_is_restored_elsewhere(tmp_pat
 @pytest.mark.slow
 def test_a_federation_keeps_its_data_to_itself_and_over_a_restart(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with up(data) as running:
+    with up(data, "--tiers", "working") as running:
         assert stat.S_IMODE(data.stat().st_mode) == 0o700
         assert stat.S_IMODE((data / "token").stat().st_mode) == 0o600
         token = (data / "token").read_text()
         assert set(running.ready) == {"url", "urls", "pids", "pid", "data", "token_file"}
-        subprocess.run(a2m("remember", "kept", "--url", running.url), check=True, capture_output=True)
-        second = subprocess.run(a2m("up", "--data", str(data)), capture_output=True, text=True, check=False)
+        assert run("remember", "kept", "--url", running.url).returncode == 0
+        second = run("up", "--data", str(data))
         assert second.returncode == 1
         assert "is in use by process" in second.stderr
-        status = subprocess.run(
-            a2m("status", "--url", running.url), capture_output=True, text=True, check=False
-        )
-        assert status.returncode == 0, status.stdout + status.stderr
-        assert "all tiers answer" in status.stdout
-    with up(data) as running:
-        found = subprocess.run(a2m("timeline", "--url", running.url), capture_output=True, check=True)
-        assert b"kept" in found.stdout
+    with up(data, "--tiers", "working") as running:
+        assert "kept" in run("timeline", "--url", running.url).stdout
         assert (data / "token").read_text() == token
 
 
 @pytest.mark.slow
 def test_the_demo_ends_by_itself_and_leaves_nothing(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run(a2m("demo"), capture_output=True, text=True, env=environment, check=False)
+    done = run("demo", TMPDIR=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     for tier in ("working", "episodic", "semantic", "procedural"):
         assert f"  {tier:<12}" in done.stdout
@@ -236,9 +237,7 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", blueprint.port("semantic"))):
         with pytest.raises(CliError, match=rf"port {blueprint.port('semantic')} \(semantic\).*--port-base"):
             check_ports(blueprint)
-        base = str(blueprint.port_base)
-        command = a2m("up", "--data", str(tmp_path / "data"), "--port-base", base)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run("up", "--data", str(tmp_path / "data"), "--port-base", str(blueprint.port_base))
         assert done.returncode == 1
         assert "--port-base" in done.stderr
     assert not (tmp_path / "data" / "logs").exists()

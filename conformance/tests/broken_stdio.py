@@ -28,17 +28,27 @@ def main():
 def forward(child):
     for line in sys.stdin.buffer:
         message = parse(line)
-        if FAULT == "answers notifications" and "id" not in message and "method" in message:
+        if (
+            FAULT == "answers notifications"
+            and "id" not in message
+            and message.get("method") == "memory/no-such"
+        ):
             say('{"jsonrpc": "2.0", "id": null, "result": {}}')
-        if FAULT == "skips bad lines" and not message and b"[" not in line and line.strip() not in (b"5", b"null"):
+        if (
+            FAULT == "skips bad lines"
+            and not message
+            and b"[" not in line
+            and line.strip() not in (b"5", b"null")
+        ):
             say('{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "bad"}}')
             continue
+        params = message.get("params") if isinstance(message.get("params"), dict) else {}
         if FAULT == "shows another owner" and message.get("method") == "memory/recall":
-            message["params"].pop("owner", None)
+            params.pop("owner", None)
         if FAULT == "forgets of another owner" and message.get("method") == "memory/forget":
-            message["params"].pop("owner", None)
+            params.pop("owner", None)
         if FAULT == "takes kinds for all" and message.get("method") == "memory/events/subscribe":
-            message["params"].pop("kinds", None)
+            params.pop("kinds", None)
         if message and FAULT in OWNER_FAULTS:
             line = json.dumps(message).encode() + b"\n"
         child.stdin.write(line)

@@ -7,10 +7,16 @@ from typing import Any
 
 import httpx
 import pytest
+
 from a2m_conformance.http import HttpWire
 from a2m_conformance.outcome import Status
 from a2m_conformance.runner import Options, Run, run
-from a2m_server.http import create_app
+from a2m_router.config import load
+from a2m_router.federation import Federation
+from a2m_router.tiers import Member
+from a2m_server.dispatch import Dispatcher
+from a2m_server.events import EventLog
+from a2m_server.http import create_app, serve_handler
 from a2m_server.memory import MemoryTier
 from a2m_server.settings import ServerSettings
 
@@ -34,6 +40,7 @@ class Mutated(httpx.AsyncBaseTransport):
         self._mutation = mutation
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
         return await self._mutation(request, self._healthy.handle_async_request)
 
 
@@ -86,7 +93,7 @@ def of_messages(mutation: Mutation) -> HttpMutation:
     """A mutation of JSON-RPC requests as one of HTTP; whatever else comes by passes untouched."""
 
     async def mutate(request: httpx.Request, serve: HttpServe) -> httpx.Response:
-        message = _request_in(request, await request.aread())
+        message = _request_in(request, request.content)
         if message is None:
             return await serve(request)
 
@@ -151,6 +158,48 @@ def try_server(run_on: Callable[..., Awaitable[Run]]) -> Callable[..., Awaitable
         change = of_messages(mutation) if mutation else http
         async with serving() as transport:
             return await run_on(Mutated(transport, change) if change else transport, options)
+
+    return attempt
+
+
+@asynccontextmanager
+async def federating() -> AsyncGenerator[httpx.AsyncBaseTransport]:
+    config, events = load(None), EventLog()
+    members = [Member(tier, MemoryTier(tier.name, tier.kind)) for tier in config.tiers]
+    federation = Federation(config.name, members, events)
+    app = serve_handler(Dispatcher(federation, events=events), ServerSettings())
+    async with app.router.lifespan_context(app):
+        yield httpx.ASGITransport(app)
+
+
+@pytest.fixture
+def try_federation(run_on: Callable[..., Awaitable[Run]]) -> Callable[..., Awaitable[Run]]:
+    """Run what looks at tiers on the router over four tiers in memory, with a mutation or as it is."""
+    subjects = ("TIERS", "SESSIONS", "EVENTS", "KEYS", "SUMMARIZE", "DESCRIBE", "CAPABILITY")
+
+    async def attempt(mutation: Mutation | None = None) -> Run:
+        async with federating() as transport:
+            broken = Mutated(transport, of_messages(mutation)) if mutation else transport
+            return await run_on(broken, Options(only=subjects, slow=False, timeout=15))
+
+    return attempt
+
+
+@pytest.fixture
+def try_read_only(
+    run_on: Callable[..., Awaitable[Run]], ask: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Run]]:
+    """Run the suite on a server that holds some records and refuses writes, with a mutation or as it is."""
+
+    async def refuse_writes(call: Call) -> Any:
+        return call.refuse(-32004) if call.of("remember", "forget", "summarize") else await call.serve()
+
+    async def attempt(mutation: Mutation | None = None) -> Run:
+        async with serving() as transport:
+            for word in ("harbour", "lighthouse", "ferry"):
+                await ask(transport, "remember", records=[{"content": f"the {word} is old", "role": "user"}])
+            frozen = Mutated(transport, of_messages(refuse_writes))
+            return await run_on(Mutated(frozen, of_messages(mutation)) if mutation else frozen)
 
     return attempt
 

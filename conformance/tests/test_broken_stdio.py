@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from a2m_conformance.runner import Options, run
 from a2m_conformance.stdio import StdioWire
 

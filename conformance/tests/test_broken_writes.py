@@ -1,4 +1,4 @@
-"""Servers that describe or write with one fault: each fails at the requirement that it breaks, and nowhere else."""
+"""Servers that describe or write with one fault: each fails at what it breaks, and nowhere else."""
 
 import pytest
 

@@ -1,6 +1,12 @@
 """A server without a fault passes, and the suite leaves it as it was."""
 
-from a2m_conformance.runner import Options
+import httpx
+
+from a2m_conformance.http import HttpWire
+from a2m_conformance.runner import Options, run
+from a2m_server.http import create_app
+from a2m_server.memory import MemoryTier
+from a2m_server.settings import ServerSettings
 
 
 async def test_a_healthy_server_fails_no_requirement(try_server, failed):
@@ -33,3 +39,34 @@ async def test_local_rules_can_be_left_out(try_server):
     skipped = {outcome.requirement.id for outcome in finished.outcomes if outcome.status == "skipped"}
     assert skipped == {outcome.requirement.id for outcome in finished.outcomes if outcome.requirement.local}
     assert "FORGET-06" in skipped
+
+
+async def test_a_server_whose_caller_is_trusted_keeps_owners_apart(tmp_path, failed):
+    secret = tmp_path / "token"
+    secret.write_text("a secret of 32 characters or more\n".replace(" ", "-"))
+    secret.chmod(0o600)
+    app = create_app(MemoryTier(), ServerSettings(token_file=secret))
+    async with app.router.lifespan_context(app):
+        wire = HttpWire(
+            "http://127.0.0.1:8780/", secret.read_text().strip(), through=httpx.ASGITransport(app)
+        )
+        finished = await run(wire, Options(only=("SCOPES", "HTTP"), slow=False, trusted=True))
+        await wire.close()
+    assert failed(finished) == {}
+    passed = {outcome.requirement.id for outcome in finished.outcomes if outcome.status == "passed"}
+    assert {"SCOPES-01", "SCOPES-04", "HTTP-10"} <= passed
+
+
+async def test_a_federation_fails_no_requirement_of_tiers(try_federation, failed):
+    finished = await try_federation()
+    assert failed(finished) == {}
+    skipped = {outcome.requirement.id for outcome in finished.outcomes if outcome.status == "skipped"}
+    assert not {name for name in skipped if name.startswith("TIERS-")}
+
+
+async def test_a_server_that_refuses_writes_is_judged_as_read_only(try_read_only, failed):
+    finished = await try_read_only()
+    assert finished.read_only
+    assert failed(finished) == {}
+    passed = {outcome.requirement.id for outcome in finished.outcomes if outcome.status == "passed"}
+    assert {f"READONLY-0{number}" for number in range(1, 7)} <= passed

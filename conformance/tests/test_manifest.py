@@ -3,8 +3,9 @@
 import ast
 from pathlib import Path
 
-import a2m_conformance
 import pytest
+
+import a2m_conformance
 from a2m_conformance.check import collect
 from a2m_conformance.requirement import load
 from a2m_conformance.tables import CAPABILITIES

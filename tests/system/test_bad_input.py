@@ -49,6 +49,7 @@ TEXTS: Inputs = {
     "array": ["x"],
     "object": {"x": "y"},
 }
+NOT_TEXTS: Inputs = {label: value for label, value in TEXTS.items() if not isinstance(value, str)}
 NAMES: Inputs = TEXTS | {"empty": ""}
 FIELD_NAMES: Inputs = NAMES | {"too long": "x" * (MAX_NAME + 1)}
 INTEGERS: Inputs = {
@@ -171,7 +172,7 @@ FIELDS: dict[str, tuple[Inputs, int]] = {
 
 PARAMETERS: dict[str, dict[str, tuple[Inputs, int]]] = {
     "describe": {
-        "protocol": ({k: v for k, v in TEXTS.items() if k != "lone surrogate"}, PARAMS),
+        "protocol": (TEXTS, PARAMS),
         "protocol of others": ({"minor": "a2m/0.2", "empty": "", "other": "mcp/0.1"}, PROTOCOL),
     },
     "remember": {
@@ -419,10 +420,11 @@ def test_a_bad_parameter_of_an_extension_is_refused(target: Target, method: str,
 
 
 def answers(target: Target, method: str, name: str, inputs: Inputs) -> dict[str, int | None]:
+    required = {} if name == "nothing" else REQUIRED.get(method, {})
     name = name.partition(" ")[0]
     given: dict[str, int | None] = {}
     for label, value in inputs.items():
-        params = REQUIRED.get(method, {}) | {name: value}
+        params = required | {name: value}
         if label == "missing":
             del params[name]
         given[label] = target.code(method, params)
@@ -497,7 +499,11 @@ def test_a_tier_that_there_is_not_is_unknown_or_unsupported(target: Target, meth
 
 @pytest.mark.parametrize(
     ("name", "inputs"),
-    [("tier", NAMES | {"missing": None}), ("ids", IDS | {"missing": None}), ("salience", NUMBERS)],
+    [
+        ("tier", NOT_TEXTS | {"empty": "", "missing": None}),
+        ("ids", IDS | {"missing": None}),
+        ("salience", NUMBERS),
+    ],
     ids=["tier", "ids", "salience"],
 )
 def test_a_bad_parameter_of_promote_is_refused(target: Target, name: str, inputs: Inputs) -> None:

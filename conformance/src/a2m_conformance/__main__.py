@@ -33,6 +33,9 @@ def conformance(
     read_only: Annotated[
         bool | None, typer.Option(help="Choose the profile instead of detecting it.")
     ] = None,
+    trusted: Annotated[
+        bool, typer.Option(help="The token is one whose owner parameter is believed.")
+    ] = False,
     dimensions: Annotated[int, typer.Option(help="Width of the first vector in a store without one.")] = 8,
     timeout: Annotated[float, typer.Option(help="Seconds that one check may take.")] = 20.0,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report.")] = None,
@@ -51,7 +54,7 @@ def conformance(
         _refuse(f"no requirement begins with {' or '.join(prefixes)}; --list shows them")
     if (url is None) == (command is None):
         _refuse("give either --url or --command")
-    options = Options(prefixes, local, slow, timeout, read_only, dimensions)
+    options = Options(prefixes, local, slow, timeout, read_only, trusted, dimensions)
     secret = token_file.read_text(encoding="utf-8").strip() if token_file else token
     try:
         finished = asyncio.run(_against(url, command, secret, other_token, options))

@@ -64,7 +64,7 @@ class HttpWire:
             raise CheckFailure(f"{method}: the response does not carry the id {number} of its request")
         return envelope
 
-    async def exchange(self, text: str, request_id: Json = None) -> Json:
+    async def exchange(self, text: str, request_id: Json = None) -> Json:  # noqa: ARG002 - HTTP needs no id
         return _parse(await self._send(text, self.headers()))
 
     async def notify(self, method: str, params: Json) -> None:

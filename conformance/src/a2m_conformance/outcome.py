@@ -6,7 +6,7 @@ from enum import StrEnum
 from a2m_conformance.requirement import Requirement
 
 
-class CheckFailure(AssertionError):
+class CheckFailure(AssertionError):  # noqa: N818 - the server's failure, not an error of ours
     """The server broke the requirement; the message says what was expected and what came."""
 
 

@@ -57,7 +57,7 @@ class Probe:
     @property
     def tiers(self) -> list[str]:
         """The names of the declared tiers, in their order."""
-        return [tier["name"] for tier in self.about.get("tiers") or []]
+        return [tier["name"] for tier in self.about.get("tiers", [])]
 
     @property
     def limits(self) -> dict[str, int]:
@@ -183,8 +183,8 @@ class Probe:
         for number, identifier in enumerate(result.get("ids") or []):
             if not isinstance(identifier, str):
                 continue
-            given = records[number] if is_list(records) and number < len(records) else {}
-            owner = given.get("owner", params.get("owner")) if is_object(given) else None
+            given: Json = records[number] if is_list(records) and number < len(records) else None
+            owner = part(given, "owner", params.get("owner"))
             self._written[owner if isinstance(owner, str) else None].append(identifier)
 
 

@@ -17,7 +17,8 @@ class Requirement:
 
     `capability` is the one that it belongs to, `needs` all that must be declared for it to apply. `local`
     rules are this project's choices where the protocol leaves one open; breaking an advisory one (`should`)
-    is reported but fails nothing.
+    is reported but fails nothing. `trust` says whether it is for callers whose `owner` is believed, or for those
+    whose is not.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Requirement:
     profile: Profile = "writable"
     local: bool = False
     should: bool = False
+    trust: bool | None = None
 
 
 def load() -> dict[str, Requirement]:

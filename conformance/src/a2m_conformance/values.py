@@ -29,6 +29,11 @@ def is_timestamp(value: Json) -> bool:
     return isinstance(value, str) and _TIMESTAMP.fullmatch(value) is not None
 
 
+def is_text(value: Json) -> bool:
+    """Whether it is a text that is not empty."""
+    return isinstance(value, str) and value != ""
+
+
 def is_count(value: Json) -> bool:
     """Whether it is an integer of at least 0."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -2,8 +2,10 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import numpy
+import psycopg
 import pytest
 from pydantic import SecretStr
 
@@ -55,10 +57,14 @@ async def crowded(large: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     monkeypatch.setattr(indexes, "WORTH", 1)
     store = EpisodicStore(EpisodicSettings(url=SecretStr(large[0]), maintenance_interval=3600))
     await store.open()
-    rng = random.Random(7)
-    for start in range(0, ROWS, 500) if len(large) == 1 else ():
-        await store.write([_crowd(rng, n) for n in range(start, start + 500)], EVERYONE)
-    large.append("filled")
+    if len(large) == 1:
+        rng = random.Random(7)
+        first = [*range(1_000), *range(4_000, ROWS, 4_000)]
+        for start in range(0, len(first), 500):
+            await store.write([_crowd(rng, n) for n in first[start : start + 500]], EVERYONE)
+        with psycopg.connect(large[0], options="-c search_path=episodic,public") as connection:
+            connection.execute((Path(__file__).parent / "crowd.sql").read_bytes())
+        large.append("filled")
     await store.maintenance.step()
     yield store
     await store.close()
@@ -72,7 +78,7 @@ def _crowd(rng: random.Random, n: int) -> Draft:
         owner=f"o{n % 20}",
         session=f"s{n % 400}",
         role="user" if n % 2 else "assistant",
-        metadata={"n": n, "one": n == 4_321, "ten": n % 2_000 == 7, "thousand": n % 20 == 3},
+        metadata={"n": n, "one": n == 4_321, "ten": n % 2_000 == 7, "thousand": n % 20 == 3, "half": n % 2},
         embedding=vector(rng),
     )
 
@@ -86,6 +92,7 @@ FILTERS: list[tuple[dict[str, object], int]] = [
     ({"n": {"lt": 1_000}}, 1_000),
     ({"session": "s3"}, 50),
     ({"role": "user"}, 10_000),
+    ({"half": 1}, 10_000),
     ({"role": "user", "n": {"gte": 15_000}}, 2_500),
     ({"n": {"gte": 10**30}}, 0),
     ({}, ROWS),

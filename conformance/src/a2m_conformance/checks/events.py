@@ -111,12 +111,13 @@ async def retries_are_not_logged(probe: Probe) -> None:
 @check("EVENTS-09", phase="alone")
 async def refusals_are_not_logged(probe: Probe) -> None:
     cursor = await _head(probe)
-    for method, params in (
+    attempts: list[tuple[str, Json]] = [
         ("remember", {"records": [probe.record("good"), {"role": "no content"}]}),
         ("remember", {"records": []}),
         ("forget", {}),
         ("forget", {"ids": "no list"}),
-    ):
+    ]
+    for method, params in attempts:
         await probe.answer(method, params)
     equal(await _after(probe, cursor, "written"), [], "written events of a refused call")
     equal(await _after(probe, cursor, "forgotten"), [], "forgotten events of a refused call")

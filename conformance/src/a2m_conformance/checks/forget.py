@@ -99,7 +99,13 @@ async def no_ids_select_nothing(probe: Probe) -> None:
 @check("FORGET-10")
 async def empty_selectors_are_refused(probe: Probe) -> None:
     written = await probe.write("stays")
-    for empty in ({"query": ""}, {"where": {}}, {"ids": written, "query": ""}, {"ids": written, "where": {}}):
+    attempts: list[Json] = [
+        {"query": ""},
+        {"where": {}},
+        {"ids": written, "query": ""},
+        {"ids": written, "where": {}},
+    ]
+    for empty in attempts:
         await probe.refused("forget", empty, -32602)
     equal(ids(await probe.mine()), written, "what is left")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from a2m_conformance.check import check
 from a2m_conformance.outcome import NotApplicable, expect
 from a2m_conformance.probe import Probe
-from a2m_conformance.shapes import Json
+from a2m_conformance.shapes import Json, part
 from a2m_conformance.values import equal
 
 _DESCRIBE: dict[str, Json] = {"jsonrpc": "2.0", "id": 1, "method": "memory/describe", "params": {}}
@@ -53,7 +53,7 @@ async def other_versions_are_refused(probe: Probe) -> None:
     for version in ("a2m/0.2", "a2m/9.9", "nonsense"):
         response = await probe.http.post(_DESCRIBE, A2M_Protocol_Version=version)
         equal(response.status_code, 400, f"the status with the version {version}")
-        equal((response.json().get("error") or {}).get("code"), -32007, "the code of the error")
+        equal(part(response.json().get("error"), "code"), -32007, "the code of the error")
 
 
 @check("HTTP-06")
@@ -98,7 +98,7 @@ async def responses_are_json(probe: Probe) -> None:
 async def credentials_come_first(probe: Probe) -> None:
     if probe.http.token is None:
         raise NotApplicable("no token given")
-    bad = (
+    bad: tuple[dict[str, str], ...] = (
         {},
         {"Authorization": f"Bearer wrong-{probe.mark}"},
         {"Authorization": "Bearer"},

@@ -23,13 +23,13 @@ _CONTENTS = (
     "null",
 )
 
-_METADATA: tuple[Json, ...] = (
+_METADATA: list[Json] = [
     {"a": {"b": {"c": [1, 2.5, "three", True, False, None, {}, []]}}},
     {"": "empty name", "with space": 1, "dotted.name": 2, "$name": 3, "ключ": "значение", "a'b\"c": 4},
     {"none": None, "false": False, "zero": 0, "empty": "", "nothing": [], "nobody": {}},
     {"text": " \n\t\u2028é🧠 ", "like": "2026-07-28", "also like": "1e3", "negative": -17},
     {"order": ["b", "a", "c", "a"], "mixed": [1, "1", True, None]},
-)
+]
 
 _NUMBERS = (0.1, 1e-7, 1.5e300, -0.0, 2**53 + 1, 2**63, 2**64 + 1, -(2**63) - 1, 123456789012345.678)
 
@@ -86,8 +86,8 @@ async def numbers_in_metadata_are_exact(probe: Probe) -> None:
 
 @check("RECORD-08")
 async def empty_metadata_is_empty(probe: Probe) -> None:
-    empty = {"content": "empty", "metadata": {}, "id": f"{probe.mark}-empty"}
-    absent = {"content": "absent", "id": f"{probe.mark}-absent"}
+    empty: dict[str, Json] = {"content": "empty", "metadata": {}, "id": f"{probe.mark}-empty"}
+    absent: dict[str, Json] = {"content": "absent", "id": f"{probe.mark}-absent"}
     written = await probe.write(empty, absent)
     first, second = await probe.read(written[0]), await probe.read(written[1])
     expect(first and second, "a record without metadata was not kept")

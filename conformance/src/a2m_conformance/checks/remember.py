@@ -6,7 +6,7 @@ from a2m_conformance.check import check
 from a2m_conformance.outcome import expect
 from a2m_conformance.probe import Probe
 from a2m_conformance.shapes import Json
-from a2m_conformance.values import contents, equal, fields, ids, only
+from a2m_conformance.values import contents, equal, fields, ids, is_text, only
 
 
 @check("REMEMBER-01")
@@ -24,7 +24,7 @@ async def ids_are_in_order(probe: Probe) -> None:
 async def assigned_ids_are_unique(probe: Probe) -> None:
     batches = await asyncio.gather(*(probe.write(*["the same"] * 5) for _ in range(4)))
     assigned = [identifier for batch in batches for identifier in batch]
-    expect(all(isinstance(identifier, str) and identifier for identifier in assigned), "an id is no text")
+    expect(all(map(is_text, assigned)), "an id is empty or no text")
     expect(len(set(assigned)) == 20, f"20 records got {len(set(assigned))} ids")
     equal(len(await probe.mine()), 20, "records kept of 20 alike")
 

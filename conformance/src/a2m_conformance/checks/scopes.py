@@ -132,7 +132,7 @@ async def close_is_scoped(probe: Probe) -> None:
 async def no_scopes_without_authentication(probe: Probe) -> None:
     wire = HttpWire(probe.http.url)
     wire.client = probe.http.client
-    message = {"jsonrpc": "2.0", "id": 1, "method": "memory/describe", "params": {}}
+    message: Json = {"jsonrpc": "2.0", "id": 1, "method": "memory/describe", "params": {}}
     response = await wire.post(message)
     if response.status_code == 401:
         raise NotApplicable("the server authenticates")

@@ -67,7 +67,8 @@ async def sessions_are_listed(probe: Probe) -> None:
 @check("SESSIONS-07")
 async def sessions_have_times(probe: Probe) -> None:
     await probe.write_each(["one", "two"])
-    session = await _listed(probe, probe.session) or {}
+    session: Json = await _listed(probe, probe.session)
+    expect(session, "the session is not listed")
     times = [session[name] for name in ("opened_at", "touched_at") if name in session]
     if not times:
         raise NotApplicable("no times of sessions are shown")
@@ -140,7 +141,7 @@ async def procedures_stay(probe: Probe) -> None:
 
 @check("SESSIONS-15")
 async def without_a_tier_below_records_stay(probe: Probe) -> None:
-    if any(tier.get("spill_to") for tier in probe.about.get("tiers") or []):
+    if any(part(tier, "spill_to") for tier in probe.about.get("tiers", [])):
         raise NotApplicable("there is a tier below")
     written = await probe.write("one", "two")
     result = await probe.call("session/close", session=probe.session)

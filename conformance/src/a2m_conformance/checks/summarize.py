@@ -31,14 +31,16 @@ async def a_selector_is_required(probe: Probe) -> None:
 
 @check("SUMMARIZE-03")
 async def nothing_gives_nothing(probe: Probe) -> None:
-    for selector in (
-        {"ids": [probe.word()]},
+    nothing = probe.word()
+    selectors: list[dict[str, Json]] = [
+        {"ids": [nothing]},
         {"ids": []},
-        {"query": probe.word()},
-        {"where": {"id": probe.word()}},
-    ):
+        {"query": nothing},
+        {"where": {"id": nothing}},
+    ]
+    for selector in selectors:
         result = await probe.call("summarize", **selector)
-        wanted = {"records": [], "read": 0, "written": 0}
+        wanted: dict[str, Json] = {"records": [], "read": 0, "written": 0}
         equal(fields(result, *wanted), wanted, f"the summary of {selector}")
 
 

@@ -63,7 +63,7 @@ class Conditions:
     values: dict[str, Value] = field(default_factory=dict[str, Value])
 
     def scope(self, alias: str) -> str:
-        return self.owners.replace("@", alias)
+        return self.owners.replace("@.", f"{alias}.")
 
     @property
     def all(self) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from a2m_episodic.database import Connection, rows
 from a2m_episodic.queries import query
 from a2m_retrieval.metric import Metric
+
+log = logging.getLogger(__name__)
 
 MAX_FULL = 2_000
 """The widest vector that an HNSW index holds in full precision; beyond it, numbers of 16 bits."""
@@ -16,6 +19,10 @@ MAX_FULL = 2_000
 WORTH = 4_000_000
 """So many numbers in all vectors together (10,000 vectors of 384) are worth an index: comparing all of them
 takes about 10 ms, while an index makes every write several times dearer."""
+
+
+MOST_MEMORY = 512 * 1024
+"""Kilobytes that a build may use: one whose graph does not fit takes many times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ async def build_index(connection: Connection, metric: Metric, dimensions: int) -
     kind = index_type(dimensions)
     family = f"{kind.partition('(')[0]}_{OPERATORS[metric].family}"
     statement = query("maintain", "build_index", name=name, type=kind, family=family)
-    await connection.execute(b"SET statement_timeout = 0")
+    memory = await rows(connection, query("maintain", "build_memory"), {"most": MOST_MEMORY})
+    log.info("building an index of vectors with %s kB", memory[0]["kilobytes"])
     await connection.execute(statement.encode())
     return True

@@ -37,7 +37,7 @@ Ranking = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Which records a ranking is over: SQL for a table with an alias `@`, and its values.
+    """Which records a ranking is over: SQL in which `@.` stands for the alias of a table, and its values.
 
     `few` says that they are listed by number, so that comparing all of them is cheap.
     """
@@ -49,7 +49,7 @@ class Over:
 
     def parts(self, alias: str) -> dict[str, str]:
         join = f"JOIN records r ON r.pk = {alias}.pk" if self.joined else ""
-        return {"join": join, "filter": self.filter.replace("@", alias)}
+        return {"join": join, "filter": self.filter.replace("@.", f"{alias}.")}
 
 
 class Searcher:

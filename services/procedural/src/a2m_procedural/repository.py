@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from a2m_procedural.names import SKILL
 from a2m_procedural.plumbing import GitError, Plumbing
@@ -41,11 +40,9 @@ class Note:
     ms: int
     message: str
 
-    def env(self) -> dict[str, str]:
-        who = {"NAME": self.name, "EMAIL": self.email, "DATE": f"{self.ms // 1000} +0000"}
-        return {
-            f"GIT_{role}_{what}": given for role in ("AUTHOR", "COMMITTER") for what, given in who.items()
-        }
+    def header(self) -> bytes:
+        who = f"{self.name} <{self.email}> {self.ms // 1000} +0000"
+        return f"author {who}\ncommitter {who}\n".encode()
 
 
 class Repository:
@@ -141,35 +138,23 @@ class Repository:
     ) -> tuple[str, dict[str, bytes]]:
         """A commit on `base` that writes, or with None removes, some paths; no ref points to it yet.
 
-        The second is the bytes of the blobs that it wrote.
+        The second is the bytes of the blobs that it wrote. All goes through one `fast-import`, which keeps
+        many objects as one pack; the ref that it insists on is let go of before it could be made.
         """
-        with TemporaryDirectory(dir=self._workshop()) as name:
-            folder = Path(name)
-            paths: list[Path] = []
-            for data in files.values():
-                if data is not None:
-                    paths.append(folder / str(len(paths)))
-                    paths[-1].write_bytes(data)
-            listed = b"".join(os.fsencode(path) + b"\n" for path in paths)
-            hashing = ("hash-object", "-w", "--no-filters", "--stdin-paths")
-            shas = iter(self._git.run(*hashing, data=listed).decode().split() if paths else [])
-            index = {"GIT_INDEX_FILE": str(folder / "index")}
-            if base is not None:
-                self._git.run("read-tree", base, env=index)
-            lines: list[bytes] = []
-            blobs: dict[str, bytes] = {}
-            for path, data in files.items():
-                sha = next(shas) if data is not None else "0" * len(self._empty)
-                if data is not None:
-                    blobs[sha] = data
-                info = f"{'0' if data is None else '100644'} {sha}\t".encode()
-                lines.append(info + os.fsencode(path) + b"\0")
-            self._git.run("update-index", "-z", "--index-info", data=b"".join(lines), env=index)
-            tree = self._git.run("write-tree", env=index).decode().strip()
-        parents = () if base is None else ("-p", base)
-        data = note.message.encode()
-        made = self._git.run("commit-tree", tree, *parents, "-F", "-", data=data, env=note.env())
-        return made.decode().strip(), blobs
+        written = [(path, data) for path, data in files.items() if data is not None]
+        stream: list[bytes] = []
+        for mark, (_, data) in enumerate(written, 2):
+            stream += [b"blob\nmark :%d\n" % mark, _data(data), b"get-mark :%d\n" % mark]
+        stream += [b"commit refs/a2m/draft\nmark :1\n", note.header(), _data(note.message.encode())]
+        if base is not None:
+            stream.append(f"from {base}\n".encode())
+        stream += [b"D %s\n" % _quoted(path) for path, data in files.items() if data is None]
+        stream += [b"M 100644 :%d %s\n" % (mark, _quoted(path)) for mark, (path, _) in enumerate(written, 2)]
+        nothing = "0" * len(self._empty)
+        stream.append(f"\nget-mark :1\nreset refs/a2m/draft\nfrom {nothing}\n\ndone\n".encode())
+        printed = self._git.run("fast-import", "--quiet", "--done", data=b"".join(stream))
+        *shas, commit = printed.decode().split()
+        return commit, {sha: data for sha, (_, data) in zip(shas, written, strict=True)}
 
     def advance(self, old: str | None, new: str) -> bool:
         """Move the branch from `old` to `new`; False when it is no longer at `old`.
@@ -210,15 +195,6 @@ class Repository:
     def follow(self, old: str | None, new: str) -> bool:
         """Bring the checked-out files from `old` to `new`; False, and all as it was, if some are changed."""
         return not self._checked_out() or self._read_tree(old, new) is None
-
-    def clean(self) -> None:
-        """Remove what killed writers left; only for the holder of the write lock."""
-        shutil.rmtree(self.private / "tmp", ignore_errors=True)
-
-    def _workshop(self) -> Path:
-        folder = self.private / "tmp"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return folder
 
     def _read_tree(self, old: str | None, new: str, *options: str) -> str | None:
         """git's two-way merge of index and files; if a person's changes made it give way, which."""
@@ -291,6 +267,16 @@ def _folders(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
+
+
+def _data(data: bytes) -> bytes:
+    return b"data %d\n%s\n" % (len(data), data)
+
+
+def _quoted(path: str) -> bytes:
+    """A path as fast-import reads it; every byte that is not plainly itself is given in octal."""
+    plain = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./"
+    return b'"%s"' % b"".join(b"%c" % c if c in plain else b"\\%03o" % c for c in os.fsencode(path))
 
 
 def _remove_if_stale(path: Path) -> None:

@@ -285,7 +285,6 @@ class ProceduralStore:
         head = hand.repository.head()
         if unfollowed is not None and head is not None and hand.repository.follow(unfollowed or None, head):
             hand.journal.set_unfollowed(None)
-        hand.repository.clean()
 
     def _follow(self, hand: Hand, base: str | None) -> None:
         head = hand.repository.head()

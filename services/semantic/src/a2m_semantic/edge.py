@@ -88,14 +88,14 @@ class EdgeEngine:
 
     async def fix_width(self, width: int) -> int:
         # Creating a vector that exists already changes nothing.
-        await self._update(qdrant.UpdateOperation.create_dense_vector(DENSE, width, self._distance))
+        await self._update(lambda: qdrant.UpdateOperation.create_dense_vector(DENSE, width, self._distance))
         return width
 
     async def upsert(self, points: Sequence[Point], expected: frozenset[str]) -> None:  # noqa: ARG002 not shared
-        await self._update(qdrant.UpdateOperation.upsert_points([_point(point) for point in points]))
+        await self._update(lambda: qdrant.UpdateOperation.upsert_points([*map(_point, points)]))
 
     async def delete(self, ids: Sequence[str]) -> None:
-        await self._update(qdrant.UpdateOperation.delete_points([*ids]))
+        await self._update(lambda: qdrant.UpdateOperation.delete_points([*ids]))
 
     async def retrieve(self, ids: Sequence[str], fields: Sequence[str]) -> list[Stored]:
         shard = self._open_shard()
@@ -163,9 +163,9 @@ class EdgeEngine:
         found = await self._call(lambda: shard.query(request))
         return [Stored(str(point.id), point.payload or {}, point.score) for point in found]
 
-    async def _update(self, operation: qdrant.UpdateOperation) -> None:
+    async def _update(self, operation: Callable[[], qdrant.UpdateOperation]) -> None:
         shard = self._open_shard()
-        await self._call(lambda: shard.update(operation))
+        await self._call(lambda: shard.update(operation()))
         self._dirty.set()
 
     async def _flush_when_dirty(self) -> None:

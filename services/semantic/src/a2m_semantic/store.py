@@ -313,7 +313,8 @@ class SemanticStore:
         changed = batch.changed
         new = [one.record for one in changed if one.record is not None and one.version is None]
         await self._shape.grow(len(index_words(record.content)) for record in new)
-        points = [encode(one, self._shape.space) for one in changed]
+        space = self._shape.space
+        points = await asyncio.to_thread(lambda: [encode(one, space) for one in changed])
         points += [sessions.mark(owner, session) for owner, session in batch.marks]
         if points:
             await self._engine.upsert(points, batch.expected | {sessions.MARK})

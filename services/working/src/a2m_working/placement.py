@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from a2m_protocol.errors import A2MError, embedding_mismatch, scope_denied, unavailable
 from a2m_protocol.types import Draft
-from a2m_server.store import Scope, Written
+from a2m_server.store import Named, Scope, Written
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import WHAT, Database
 from a2m_working.layout import bucket_tag, tombstone_of
@@ -181,13 +181,14 @@ class Placement:
             return replace(one, where=one.id.tag)
         if stone is not None and stone.reason == "forgotten":
             await self._root(one.home).bury([stone])
-        await self._claims.move_id(draft.id, one.id, one.home)
+        if await self._claims.move_id(draft.id, one.id, one.home):
+            await there.unbury([draft.id])
         return None
 
     async def _relocate(self, one: _Claimed, *, transfer: bool) -> _Claimed | Written | None:
         """What its bucket's script is to answer, or the answer, or None to take the draft's claims anew."""
         draft, key = one.draft, one.key
-        if not one.displaces:
+        if not transfer:
             by_id = await self._root(one.home).hold("i", draft.id, draft.owner)
             if isinstance(by_id, Held) or (by_id and tombstone_of(draft.id, by_id).reason == "moved"):
                 return one
@@ -201,6 +202,10 @@ class Placement:
             if found.id != draft.id:
                 where = one.id.tag if one.displaces else one.home
                 return replace(one, where=where, key=Claim(key.tag, HELD))
+            if not one.displaces:
+                # Left by a crash: the claim of its id says that the record is elsewhere.
+                await self._root(key.tag).remove([Named(draft.id, "")], "undo", None, whole=True)
+                return None
         return await self._relocation.adopt(draft, one.id, key, one.home)
 
     async def _width(self, drafts: Sequence[Draft]) -> int | None:

@@ -69,6 +69,7 @@ class Relocation:
             # An id that was forgotten and then rewrote a key has both an alias and a tombstone.
             await new.bury(await old.tombstones(aliases))
             await self._move_ids([record_id, *aliases], before, home)
+            await old.unbury(aliases)
             gone = await old.remove([Named(record_id, rows[0].etag)], "undo", None, whole=True)
             if gone[record_id] == "deleted":
                 break

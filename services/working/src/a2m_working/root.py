@@ -105,6 +105,11 @@ class Root:
         answer = await self._write("bury", arguments)
         return {s.id: cast("Buried", outcome.decode()) for s, outcome in zip(stones, answer, strict=True)}
 
+    async def unbury(self, ids: Sequence[str]) -> None:
+        """Drop the tombstones of ids that belong to another bucket now."""
+        if ids:
+            await self._database.command("DEL", *(f"{self._root}t:{i}" for i in ids))
+
     async def mark(self, stone: Tombstone) -> None:
         """Mark the session of a `moved` tombstone that lies in another bucket."""
         await self._write("bury", ["", self._here, tombstone_text(stone)])

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from a2m_protocol.clock import MAX_SEQ, format_ms, parse_ms
 from a2m_protocol.errors import Json, JsonObject, invalid_params, scope_denied
 from a2m_protocol.types import Capability, Count, Model, Name, explain
-from a2m_server.call import Call
+from a2m_server.call import Call, check_tiers
 from a2m_server.methods.reading import require_filter
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Reason, TierStore, Tombstone
 
@@ -49,6 +49,7 @@ async def tombstones(call: Call) -> JsonObject:
 
 async def list_entries(call: Call) -> JsonObject:
     """Records without their content, oldest first, a page at a time."""
+    check_tiers(call.params, ("tier",), call.info)
     require_filter(call, "key_prefix", Capability.KEYS)
     limit = call.params.limit() or MAX_ENTRIES
     if limit > MAX_ENTRIES:

@@ -15,6 +15,20 @@ SELECT count(*) AS vectors FROM (SELECT 1 FROM vectors LIMIT %(limit)s) v
 -- name: drop_index
 DROP INDEX CONCURRENTLY IF EXISTS $name
 
+-- name: build_memory
+SELECT
+    set_config('statement_timeout', '0', false),
+    -- One process: several share the graph in memory that a container may not have, and take the CPU from searches.
+    set_config('max_parallel_maintenance_workers', '0', false),
+    set_config('maintenance_work_mem', n.kilobytes || 'kB', false),
+    n.kilobytes
+FROM (
+    SELECT greatest(
+        (SELECT setting::bigint FROM pg_settings WHERE name = 'maintenance_work_mem'),
+        least(%(most)s::bigint, pg_table_size('vectors') / 1024 * 2)
+    ) AS kilobytes
+) n
+
 -- name: build_index
 CREATE INDEX CONCURRENTLY $name ON vectors USING hnsw ((vec::$type) $family)
 

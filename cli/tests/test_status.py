@@ -1,0 +1,42 @@
+"""What `a2m status` makes of a server's answers."""
+
+from a2m_cli.status import assess, look
+from a2m_protocol.client import Client, LocalTransport
+from a2m_protocol.errors import JsonObject
+
+DESCRIBED: JsonObject = {
+    "name": "a2m",
+    "tiers": [{"name": "working", "count": 3}, {"name": "episodic", "count": 0}],
+}
+
+
+def test_a_tier_that_does_not_answer_has_no_count_but_a_reason() -> None:
+    health = assess(DESCRIBED, {"episodic": "no route"}, 1)
+    assert health.degraded
+    assert health.tiers == [
+        {"name": "working", "count": 3, "health": "ok"},
+        {"name": "episodic", "count": None, "health": "no route"},
+    ]
+
+
+def test_a_server_without_tiers_is_shown_as_one() -> None:
+    health = assess({"name": "working", "kind": "working", "count": 5}, {}, None)
+    assert not health.degraded
+    assert health.tiers == [{"name": "working", "kind": "working", "count": 5, "health": "ok"}]
+
+
+async def test_a_server_is_asked_for_a_read_that_no_tier_is_left_out_of() -> None:
+    asked: list[object] = []
+
+    async def handle(message: object) -> JsonObject:
+        assert isinstance(message, dict)
+        asked.append((message["method"], message["params"]))
+        answer: JsonObject = {"degraded": [{"tier": "working", "reason": "down"}], **DESCRIBED}
+        if message["method"] == "memory/session/list":
+            return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32003, "message": "no"}}
+        return {"jsonrpc": "2.0", "id": message["id"], "result": answer}
+
+    async with Client(LocalTransport(handle)) as client:
+        health = await look(client)
+    assert ("memory/timeline", {"limit": 1}) in asked
+    assert (health.degraded, health.sessions) == (True, None)
