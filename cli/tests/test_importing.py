@@ -165,7 +165,8 @@ async def test_an_export_of_several_pages_holds_each_record_once(monkeypatch: py
 @pytest.mark.parametrize(
     ("fields", "described", "complaint"),
     [
-        ({}, {"extensions": []}, "extension `transfer`"),
+        ({}, {"extensions": []}, "extension transfer"),
+        ({}, {"extensions": ["list", "transfer"], "methods": ["memory/recall"]}, "operators.*--token-file"),
         (
             {"tier": "cold"},
             {"extensions": ["transfer"], "tiers": [{"name": "working"}]},

@@ -1,7 +1,5 @@
 """Servers that read with one fault: each fails at the requirement that it breaks, and nowhere else."""
 
-import asyncio
-
 import pytest
 
 CASES = []
@@ -148,13 +146,6 @@ async def recall_remembers_the_forgotten(call):
     ):
         records.append({**records[0], "id": "ghost", "score": 0.0})
     return answer
-
-
-@breaks("RECALL-09")
-async def a_hang_is_a_failure_of_that_check_alone(call):
-    if call.of("recall") and str(call.params.get("query")).startswith("what about"):
-        await asyncio.sleep(3600)
-    return await call.serve()
 
 
 @breaks(

@@ -1,5 +1,7 @@
 """A server without a fault passes, and the suite leaves it as it was."""
 
+import asyncio
+
 import httpx
 
 from a2m_conformance.http import HttpWire
@@ -32,6 +34,17 @@ async def test_a_run_of_one_prefix_runs_nothing_else(try_server):
     ids = {outcome.requirement.id for outcome in finished.outcomes}
     assert "RECALL-01" in ids
     assert all(name.startswith(("WHERE-", "RECALL-01")) for name in ids)
+
+
+async def test_a_hang_fails_its_own_check_and_not_the_run(try_server, failed):
+    async def hang(call):
+        if call.of("recall") and str(call.params.get("query")).startswith("what about"):
+            await asyncio.sleep(3600)
+        return await call.serve()
+
+    finished = await try_server(hang, options=Options(only=("RECALL-",), timeout=5))
+    assert list(failed(finished)) == ["RECALL-09"]
+    assert "no end after" in failed(finished)["RECALL-09"]
 
 
 async def test_local_rules_can_be_left_out(try_server):

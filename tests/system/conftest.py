@@ -13,10 +13,15 @@ from typing import Any
 
 import httpx
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 import a2m_cli
 from a2m_protocol.clock import format_ms
-from a2m_protocol.errors import A2MError
+from a2m_server.dispatch import Dispatcher
+from a2m_server.exchange import Exchange
+from a2m_server.identity import LOCAL, Peer
+from a2m_server.memory import MemoryTier
+from a2m_server.metrics import Metrics
 
 CAPACITY = 20
 PAGE = 1_000
@@ -28,25 +33,21 @@ _SETTLED_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Server:
-    """One server over HTTP, with the service token or without."""
+    """One server: bytes in, the bytes of a JSON-RPC response out."""
 
-    url: str
-    http: httpx.Client
-    token: str | None = None
+    name: str
+    exchange: Callable[[bytes], bytes]
 
-    def post(self, body: bytes) -> httpx.Response:
-        headers = {"content-type": "application/json"}
-        if self.token is not None:
-            headers["authorization"] = f"Bearer {self.token}"
-        return self.http.post(self.url, content=body, headers=headers)
+    def ask(self, method: str, params: Any) -> Any:
+        """The response to a call."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params}
+        return json.loads(self.exchange(json.dumps(message).encode()))
 
     def call(self, method: str, **params: Any) -> Any:
-        """The result of a call; raises `A2MError`."""
-        message = {"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params}
-        answer = self.post(json.dumps(message).encode()).json()
-        if "error" in answer:
-            raise A2MError(answer["error"]["code"], answer["error"]["message"], answer["error"].get("data"))
-        return answer["result"]
+        """The result of a call, which must not be refused."""
+        response = self.ask(method, params)
+        assert "error" not in response, f"{self.name}: {method}: {response['error']}"
+        return response["result"]
 
     def entries(self, **selected: Any) -> list[dict[str, Any]]:
         """All that a server lists, page by page."""
@@ -155,15 +156,48 @@ def http() -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def router(federation: Any, http: httpx.Client) -> Server:
-    return Server(federation.url, http)
+    return Server("router", _over_http(http, federation.url))
 
 
 @pytest.fixture(scope="session")
 def tiers(federation: Any, http: httpx.Client) -> dict[str, Server]:
     """The four services, asked with the service token."""
     return {
-        name: Server(url, http, federation.token) for name, url in federation.urls.items() if name != "router"
+        name: Server(name, _over_http(http, url, federation.token))
+        for name, url in federation.urls.items()
+        if name != "router"
     }
+
+
+@pytest.fixture(scope="session")
+def memory() -> Iterator[Server]:
+    """The in-memory server in this process, reached through JSON text like any other."""
+    with start_blocking_portal() as portal:
+        dispatcher = Dispatcher(MemoryTier())
+        exchange = Exchange(dispatcher, 60.0, Metrics())
+        peer = Peer(LOCAL, push=True)
+
+        def answer(body: bytes) -> bytes:
+            response = portal.call(exchange.answer, body, peer)
+            assert response is not None
+            return response
+
+        portal.call(dispatcher.open)
+        yield Server("memory", answer)
+        portal.call(dispatcher.close)
+
+
+@pytest.fixture(scope="session")
+def servers(memory: Server, tiers: dict[str, Server], router: Server) -> dict[str, Server]:
+    """All six by name."""
+    return {"memory": memory, **tiers, "router": router}
+
+
+def _over_http(client: httpx.Client, url: str, token: str | None = None) -> Callable[[bytes], bytes]:
+    headers = {"content-type": "application/json"}
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    return lambda body: client.post(url, content=body, headers=headers).content
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from anyio.from_thread import start_blocking_portal
 
 from a2m_protocol.types import (
     MAX_CONTENT,
@@ -18,11 +17,6 @@ from a2m_protocol.types import (
     MAX_URI,
     MAX_WIDTH,
 )
-from a2m_server.dispatch import Dispatcher
-from a2m_server.exchange import Exchange
-from a2m_server.identity import LOCAL, Peer
-from a2m_server.memory import MemoryTier
-from a2m_server.metrics import Metrics
 
 SERVERS = ("memory", "working", "episodic", "semantic", "procedural", "router")
 WIDTH = 8
@@ -296,11 +290,12 @@ REQUIRED: dict[str, Inputs] = {
 
 
 class Target:
-    """One server: bytes in, a JSON-RPC response out, and a few records that bad input must not change."""
+    """One server, and a few records in it that bad input must not change."""
 
-    def __init__(self, name: str, exchange: Callable[[bytes], bytes]) -> None:
-        self.name = name
-        self.exchange = exchange
+    def __init__(self, server: Any) -> None:
+        self.name = name = server.name
+        self.exchange = server.exchange
+        self.call = server.call
         self.tiered = name == "router"
         self.canaries = [
             {
@@ -315,17 +310,12 @@ class Target:
             }
             for n in range(4)
         ]
+        self.state: Any = None
         self.call("remember", records=self.canaries)
-        self.state = self.look()
 
     def ask(self, method: str, params: Any) -> Any:
         message = {"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params}
         return json.loads(self.exchange(encode(message)))
-
-    def call(self, method: str, **params: Any) -> Any:
-        response = self.ask(method, params)
-        assert "error" not in response, response
-        return response["result"]
 
     def code(self, method: str, params: Any) -> int | None:
         """The code of the error, None where there was none."""
@@ -363,34 +353,19 @@ def code_of(response: Any) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def targets(router: Any, tiers: dict[str, Any]) -> Iterator[Callable[[str], Target]]:
-    """Each server, made when it is first asked for."""
-    made: dict[str, Target] = {}
-    with start_blocking_portal() as portal:
-        exchange = Exchange(Dispatcher(MemoryTier()), 30.0, Metrics())
-        peer = Peer(LOCAL, push=True)
-
-        def in_process(body: bytes) -> bytes:
-            answer = portal.call(exchange.answer, body, peer)
-            assert answer is not None
-            return answer
-
-        def get(name: str) -> Target:
-            if name not in made:
-                server = {"router": router, **tiers}.get(name)
-                made[name] = Target(
-                    name, in_process if server is None else lambda body: server.post(body).content
-                )
-            return made[name]
-
-        yield get
-        for target in made.values():
-            target.call("forget", ids=[canary["id"] for canary in target.canaries])
+def targets(servers: dict[str, Any]) -> Iterator[dict[str, Target]]:
+    """Every server; what is written to the router is in working too, and so all are made at once."""
+    made = {name: Target(server) for name, server in servers.items()}
+    for target in made.values():
+        target.state = target.look()
+    yield made
+    for target in made.values():
+        target.call("forget", ids=[canary["id"] for canary in target.canaries])
 
 
 @pytest.fixture(params=SERVERS)
-def target(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> Target:
-    return targets(request.param)
+def target(request: pytest.FixtureRequest, targets: dict[str, Target]) -> Target:
+    return targets[request.param]
 
 
 def of(table: dict[str, dict[str, Any]]) -> Any:

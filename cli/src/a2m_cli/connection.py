@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from a2m_protocol.client import Client
-    from a2m_protocol.errors import JsonObject
+    from a2m_protocol.errors import Json, JsonObject
 
 T = TypeVar("T")
 
@@ -67,6 +67,19 @@ class Server:
         return self.run(lambda client: client.call(f"memory/{method}", params))
 
 
+def require_extensions(described: JsonObject, names: Collection[str], purpose: str) -> None:
+    """Raise `CliError` unless a server has our extensions `names`, and for us too.
+
+    `described` is its own description: it lists the extensions, but their methods to operators alone.
+    """
+    extensions, methods = _strings(described.get("extensions")), _strings(described.get("methods"))
+    missing = sorted(set(names) - extensions)
+    if missing:
+        raise CliError(f"this server cannot {purpose}: it does not have the extension {', '.join(missing)}")
+    if "list" in extensions and "memory/list" not in methods:
+        raise CliError(f"this server lets operators alone {purpose}: give it their token with --token-file")
+
+
 def explain(error: Exception, url: str) -> CliError:
     """What an `A2MError` means to a person."""
     from a2m_protocol.errors import A2MError, TransportError
@@ -83,3 +96,7 @@ def explain(error: Exception, url: str) -> CliError:
     if isinstance(error, A2MError):
         return CliError(f"the server refused: {error.message} ({error.code})")
     return CliError(str(error))
+
+
+def _strings(value: Json) -> set[str]:
+    return {item for item in value if isinstance(item, str)} if isinstance(value, list) else set()

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from a2m_cli.connection import CliError
+from a2m_cli.connection import require_extensions
 from a2m_cli.formats import TRANSIENT, header
 from a2m_protocol import jsonrpc
 from a2m_protocol.client import Client
@@ -16,7 +16,6 @@ from a2m_protocol.errors import Json, JsonObject
 _PAGE = 500
 _READ = 100
 _AT_ONCE = 4
-_NEEDED = frozenset({"list", "transfer"})
 
 
 async def lines(client: Client, *, where: JsonObject | None = None) -> AsyncGenerator[bytes]:
@@ -26,8 +25,7 @@ async def lines(client: Client, *, where: JsonObject | None = None) -> AsyncGene
     when the server cannot be exported.
     """
     described = await client.describe()
-    if not set(cast("list[str]", described.get("extensions") or [])) >= _NEEDED:
-        raise CliError("this server cannot be exported: it does not have the extension `list`")
+    require_extensions(described, ["list", "transfer"], "export")
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     yield jsonrpc.encode(header(described.get("name"), now)) + b"\n"
     after: list[Json] | None = None

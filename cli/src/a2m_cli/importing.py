@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from a2m_cli.batches import Batch, batches, halves
-from a2m_cli.connection import CliError
+from a2m_cli.connection import CliError, require_extensions
 from a2m_cli.formats import Item, read_items
 from a2m_protocol.client import Client
 from a2m_protocol.errors import A2MError, JsonObject
@@ -102,11 +102,7 @@ def survey(items: Iterable[Item]) -> Survey:
 
 def check(found: Survey, described: JsonObject) -> None:
     """Raise `CliError` when the server cannot take what was found without changing it."""
-    if "transfer" not in cast("list[str]", described.get("extensions") or []):
-        raise CliError(
-            "this server cannot import: it does not have the extension `transfer`, which keeps the time and "
-            "the order of records"
-        )
+    require_extensions(described, ["transfer"], "import")
     tiers = [str(tier["name"]) for tier in cast("list[JsonObject]", described.get("tiers") or [])]
     unknown = sorted(found.tiers.difference(tiers))
     if unknown:

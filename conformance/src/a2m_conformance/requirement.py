@@ -17,8 +17,8 @@ class Requirement:
 
     `capability` is the one that it belongs to, `needs` all that must be declared for it to apply. `local`
     rules are this project's choices where the protocol leaves one open; breaking an advisory one (`should`)
-    is reported but fails nothing. `trust` says whether it is for callers whose `owner` is believed, or for those
-    whose is not.
+    is reported but fails nothing. `trust` says whether it is for callers whose `owner` is believed, or for
+    those whose is not.
     """
 
     id: str

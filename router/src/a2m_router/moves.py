@@ -15,12 +15,13 @@ from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft, Record
 from a2m_protocol.where import Condition, Op, Where
 from a2m_router.coordination import Locks, Readers, entry_locks
-from a2m_router.policy import Unit, batches, same_record, units
+from a2m_router.policy import Unit, arrival, batches, standing, units
 from a2m_server.store import EVERYONE, Deleted, Entry, Filter, Named, TierStore
 
 BATCH = 200
 PAGE = 1_000
 UNDO_ATTEMPTS = 5
+COPY_ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,14 @@ class Tier:
 
     name: str
     store: TierStore
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A record as it was read at the source, and its copy at the target."""
+
+    record: Record
+    copy: Record
 
 
 @dataclass(slots=True)
@@ -87,10 +96,10 @@ class Mover:
                 records = [record for record in records if record.id in kept]
             if not records:
                 return Moved(stayed={i: "gone" for unit in batch for i in unit.ids})
-            copies, stayed = await self._copy(records, source.name, target, salience)
+            pairs, stayed = await self._copy(records, source, target, salience)
             if not await self._readers.drained():
                 log.warning("a read outlasted its timeout; the move from %s waits no longer", source.name)
-            done = await self._delete(whole, records, copies, source, target)
+            done = await self._delete(whole, records, pairs, source, target)
             done.stayed |= stayed
             return done
 
@@ -106,66 +115,68 @@ class Mover:
         return single + units(entry for entry in members if (entry.owner, entry.group) in owners)
 
     async def _copy(
-        self, records: Sequence[Record], source: str, target: Tier, salience: float
-    ) -> tuple[dict[str, Record], dict[str, str]]:
-        """Transfer and read back: the verified copies by id, and why each of the others is not there."""
+        self, records: Sequence[Record], source: Tier, target: Tier, salience: float
+    ) -> tuple[dict[str, Pair], dict[str, str]]:
+        """Transfer and read back: what is verified, by id, and why each of the others is not there.
+
+        A copy that an earlier attempt left of what has changed since is taken back and made anew.
+        """
         stayed: dict[str, str] = {}
-        pending = list(records)
-        copies: dict[str, Record] = {}
-        for _ in range(2):
-            written = await target.store.transfer([as_draft(r, source, salience) for r in pending])
+        pairs: dict[str, Pair] = {}
+        pending = {record.id: record for record in records}
+        for _ in range(COPY_ATTEMPTS):
+            written = await target.store.transfer(
+                [as_draft(record, source.name, salience) for record in pending.values()]
+            )
             refused = {w.id: w.reason for w in written if w.outcome == "refused" and w.reason != "exists"}
             stayed |= {i: f"{target.name} refused it: {reason}" for i, reason in refused.items()}
-            held = {r.id: r for r in await target.store.read([r.id for r in pending])}
-            stale: list[Record] = []
-            for record in pending:
-                copy = held.get(record.id)
-                if record.id in refused or copy is None:
-                    stayed.setdefault(record.id, f"{target.name} does not hold it")
-                elif same_record(record, copy, salience) or _is_ahead(copy, record):
-                    copies[record.id] = copy
+            held = {copy.id: copy for copy in await target.store.read([*pending])}
+            stale: dict[str, Record] = {}
+            for record_id, record in pending.items():
+                copy = held.get(record_id)
+                if record_id in refused or copy is None:
+                    stayed.setdefault(record_id, f"{target.name} does not hold it")
+                elif standing(record, source.name, copy, salience) == "stale":
+                    stale[record_id] = copy
                 else:
-                    stale.append(copy)
+                    pairs[record_id] = Pair(record, copy)
             if not stale:
-                break
-            await self._undo(stale, target)
-            again = {copy.id for copy in stale}
-            pending = [record for record in pending if record.id in again]
-        else:
-            stayed |= {r.id: f"{target.name} does not give it back as it was" for r in pending}
-        return copies, stayed
+                return pairs, stayed
+            # Only while the original is there, changed, is the copy not the record itself.
+            pending = {record.id: record for record in await source.store.read([*stale])}
+            stayed |= {i: "gone" for i in stale if i not in pending}
+            doomed = [stale[i] for i, r in pending.items() if stale[i].arrival != arrival(source.name, r)]
+            await self._undo(doomed, target)
+        return pairs, stayed | dict.fromkeys(pending, f"{target.name} does not give it back as it was")
 
     async def _delete(
         self,
         whole: list[Unit],
         records: Sequence[Record],
-        copies: dict[str, Record],
+        pairs: dict[str, Pair],
         source: Tier,
         target: Tier,
     ) -> Moved:
-        etags = {record.id: record.etag for record in records}
-        owners = {record.id: record.owner for record in records}
+        listed = {record.id for record in records}
+        members = [[i for i in unit.ids if i in listed] for unit in whole]
         ready = [
-            [Named(i, etags[i]) for i in unit.ids if i in etags]
-            for unit in whole
-            if all(i in copies for i in unit.ids if i in etags)
+            [Named(i, pairs[i].record.etag) for i in ids] for ids in members if all(i in pairs for i in ids)
         ]
         settled = {named.id for names in ready for named in names}
-        orphans = [copy for i, copy in copies.items() if i not in settled]
+        orphans = [pair.copy for i, pair in pairs.items() if i not in settled]
         outcomes = await self._delete_units([names for names in ready if names], source, target)
-        done = Moved()
+        done = Moved(stayed={copy.id: "its group did not move" for copy in orphans})
         undone = orphans
         for record_id, outcome in outcomes.items():
             if outcome == "deleted":
-                done.ids[record_id] = owners[record_id]
+                done.ids[record_id] = pairs[record_id].record.owner
             else:
                 done.stayed[record_id] = outcome
                 if outcome in ("changed", "forgotten"):
-                    undone.append(copies[record_id])
+                    undone.append(pairs[record_id].copy)
         await self._undo(undone, target)
         if done.ids:
-            await target.store.settle([Named(i, copies[i].etag) for i in done.ids])
-        done.stayed |= {copy.id: "its group did not move" for copy in orphans}
+            await target.store.settle([Named(i, pairs[i].copy.etag) for i in done.ids])
         return done
 
     async def _delete_units(self, ready: list[list[Named]], source: Tier, target: Tier) -> dict[str, Deleted]:
@@ -182,7 +193,8 @@ class Mover:
         return outcomes
 
     async def _undo(self, copies: Sequence[Record], target: Tier) -> None:
-        """Take copies back, whatever a recall counted on them meanwhile."""
+        """Take copies back, whatever a recall counted on them meanwhile, but never another mover's copy."""
+        marks = {copy.id: copy.arrival for copy in copies}
         names = [Named(copy.id, copy.etag) for copy in copies]
         for _ in range(UNDO_ATTEMPTS):
             if not names:
@@ -191,7 +203,7 @@ class Mover:
             if all(outcome == "deleted" for outcome in outcomes.values()):
                 return
             left = await target.store.read([i for i, o in outcomes.items() if o in ("deleted", "changed")])
-            names = [Named(record.id, record.etag) for record in left]
+            names = [Named(record.id, record.etag) for record in left if record.arrival == marks[record.id]]
         log.warning("%d copies in %s could not be taken back; repair will", len(names), target.name)
 
 
@@ -206,18 +218,13 @@ def _settled(ready: list[list[Named]], outcomes: dict[str, Deleted]) -> dict[str
     return settled
 
 
-def _is_ahead(copy: Record, record: Record) -> bool:
-    """Whether the target's record is later than the one that is to be moved there."""
-    return copy.revision > record.revision or copy.moves > record.moves + 1
-
-
 def as_draft(record: Record, source: str, salience: float) -> Draft:
     """The transfer that makes a copy of a record, one move further, marked with where it came from."""
     fields = record.model_dump(exclude={"etag", "score", "tier"}, exclude_none=True)
     moved = {
         "moves": record.moves + 1,
         "salience": record.salience + salience,
-        "arrival": f"{source} {record.etag}",
+        "arrival": arrival(source, record),
     }
     return Draft.model_validate(fields | moved)
 

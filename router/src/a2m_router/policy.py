@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from a2m_protocol.types import Record
 from a2m_server.store import Entry
@@ -69,13 +70,36 @@ def newest(a: Record, b: Record) -> Record:
     return b if (b.revision, b.moves) > (a.revision, a.moves) else a
 
 
-_FREE = {"etag", "moves", "tier", "score", "salience", "arrival"}
+Standing = Literal["same", "ahead", "stale"]
+
+_MARKS = frozenset({"etag", "moves", "tier", "score", "arrival"})
+_COUNTS = frozenset({"salience", "access_count", "accessed_at"})
 
 
-def same_record(source: Record, copy: Record, salience: float) -> bool:
-    """Whether `copy` is what a move of `source` should have made of it, `salience` added on arrival."""
-    return (
-        source.model_dump(exclude=_FREE) == copy.model_dump(exclude=_FREE)
-        and repr(source.metadata) == repr(copy.metadata)
-        and copy.salience == source.salience + salience
-    )
+def arrival(source: str, record: Record) -> str:
+    """The mark of a copy: the tier it came from and the etag of what was copied."""
+    return f"{source} {record.etag}"
+
+
+def standing(record: Record, source: str, copy: Record, salience: float) -> Standing:
+    """How a target's record stands to the one that is to be moved there from `source`.
+
+    `same`: a true copy, `salience` added. `ahead`: the target's is the later one, since its move has ended,
+    it was rewritten, or something was counted on it; the original is a leftover. `stale`: the original
+    changed after it was copied, or the target does not give back what it was given.
+    """
+    if copy.revision > record.revision or copy.moves > record.moves + 1:
+        return "ahead"
+    if copy.arrival is None or not copy.arrival.startswith(source + " "):
+        return "ahead"
+    if copy.arrival != arrival(source, record) or not _equal(record, copy, _MARKS | _COUNTS):
+        return "stale"
+    counted = copy.salience != record.salience + salience or not _equal(record, copy, _MARKS | {"salience"})
+    return "ahead" if counted else "same"
+
+
+def _equal(record: Record, copy: Record, but: Collection[str]) -> bool:
+    excluded = set(but)
+    return record.model_dump(exclude=excluded) == copy.model_dump(exclude=excluded) and repr(
+        record.metadata
+    ) == repr(copy.metadata)

@@ -32,10 +32,10 @@ SELECT c.pk, c.seq, true, 'o' || c.n % 20, v.vec
 FROM copies c
 CROSS JOIN LATERAL (
     -- The sum of three is near enough to a normal distribution; `c.pk` makes it another vector for each row.
-    SELECT array_agg(random() + random() + random() - 1.5 + c.pk * 0)::vector AS vec FROM generate_series(1, 24)
+    SELECT array_agg(x)::vector AS vec
+    FROM (SELECT random() + random() + random() - 1.5 + c.pk * 0 AS x FROM generate_series(1, 24)) xs
 ) v;
 
 UPDATE buckets b SET records = n.records
 FROM (SELECT bucket, count(*) AS records FROM records GROUP BY bucket) n
 WHERE b.id = n.bucket;
-ANALYZE;

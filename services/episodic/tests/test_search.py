@@ -54,7 +54,6 @@ def large(postgres_database: Callable[[], str]) -> list[str]:
 @pytest.fixture
 async def crowded(large: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EpisodicStore]:
     """A store of 20,000 records with an index of vectors, made once."""
-    monkeypatch.setattr(indexes, "WORTH", 1)
     store = EpisodicStore(EpisodicSettings(url=SecretStr(large[0]), maintenance_interval=3600))
     await store.open()
     if len(large) == 1:
@@ -64,7 +63,10 @@ async def crowded(large: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIte
             await store.write([_crowd(rng, n) for n in first[start : start + 500]], EVERYONE)
         with psycopg.connect(large[0], options="-c search_path=episodic,public") as connection:
             connection.execute((Path(__file__).parent / "crowd.sql").read_bytes())
+            connection.commit()
+            connection.execute("ANALYZE")
         large.append("filled")
+    monkeypatch.setattr(indexes, "WORTH", 1)
     await store.maintenance.step()
     yield store
     await store.close()

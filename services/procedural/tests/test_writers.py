@@ -12,6 +12,7 @@ from a2m_protocol.types import Draft
 from a2m_server.store import EVERYONE, Filter, Page
 
 Git = Callable[..., str]
+pytestmark = pytest.mark.slow
 WRITER = Path(__file__).with_name("writer.py")
 
 

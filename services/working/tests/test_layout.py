@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from a2m_protocol.types import Draft
 from a2m_server.contract import HOSTILE, draft, name, within
-from a2m_server.store import EVERYONE, Filter, Named, Page, Scope
+from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Search
 from a2m_working.rows import draft_arguments, row_of
 from a2m_working.settings import WorkingSettings
 from a2m_working.store import WorkingStore
@@ -139,3 +139,16 @@ def test_a_salience_is_kept_to_the_last_bit(numbers: float) -> None:
     body, state = str(arguments[4]).encode(), str(arguments[8]).encode()
     state = state.replace(b'["", "1"', b'["etag", "1"')
     assert row_of([b"x", body, state, b"", b""]).fields["salience"] == numbers
+
+
+async def test_recall_passes_over_what_is_not_active(store: WorkingStore) -> None:
+    session = name()
+    drafts = [
+        draft(str(n), session=session, seq=n + 1, status="superseded" if n % 2 else "active")
+        for n in range(10)
+    ]
+    await store.transfer(drafts)
+    found = await store.search(Search(within(session), 3))
+    assert [r.content for r in found.records] == ["8", "6", "4"]
+    assert len((await store.search(Search(within(session), 20, text="1 2 3 4"))).records) == 2
+    assert len((await store.timeline(Page(within(session)))).records) == 10

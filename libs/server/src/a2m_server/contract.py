@@ -488,6 +488,16 @@ class TierContract:
         [renewed] = await store.read([one.id])
         assert renewed.seq > grave.seq
 
+    async def test_a_late_transfer_does_not_undo_a_forget_and_a_new_write(self, store: TierStore) -> None:
+        one = draft("old", session=name())
+        await store.write([one], EVERYONE)
+        [old] = await store.read([one.id])
+        await store.forget(Filter(ids=(one.id,)))
+        await store.write([one.model_copy(update={"content": "new"})], EVERYONE)
+        [late] = await store.transfer([moved(old, 5)])
+        assert late.outcome == "refused"
+        assert [r.content for r in await store.read([one.id])] == ["new"]
+
     async def test_a_tombstone_can_be_put_where_nothing_is_held(self, store: TierStore) -> None:
         held, absent = draft(session=name()), name()
         await store.write([held], EVERYONE)

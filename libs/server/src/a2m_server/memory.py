@@ -249,7 +249,7 @@ class MemoryTier:
         if grave is not None and grave.reason == "moved" and grave.moves >= draft.moves:
             return Written(draft.id, "refused", reason="moved", tier=grave.target)
         held = self._ledger.held(draft.id, draft.owner)
-        if held is not None and (held.id != draft.id or held.moves >= draft.moves):
+        if held is not None and (held.id != draft.id or held.moves >= draft.moves or held.seq > seq):
             return Written(held.id, "refused", held.etag, held.revision, reason="exists")
         if draft.key is not None:
             occupant = self._ledger.keys.get((draft.owner, draft.key))

@@ -1,7 +1,7 @@
 """One branch of a git repository: objects by plumbing, and a ref that moves only from where it was.
 
-Content and messages go in by standard input or files of our own; the command line holds only options, object
-names, the branch and paths that we chose.
+Contents, paths and messages go in by standard input; the command line holds only options, object names and
+the branch.
 """
 
 from __future__ import annotations
@@ -152,7 +152,15 @@ class Repository:
         stream += [b"M 100644 :%d %s\n" % (mark, _quoted(path)) for mark, (path, _) in enumerate(written, 2)]
         nothing = "0" * len(self._empty)
         stream.append(f"\nget-mark :1\nreset refs/a2m/draft\nfrom {nothing}\n\ndone\n".encode())
-        printed = self._git.run("fast-import", "--quiet", "--done", data=b"".join(stream))
+        began = time.time()
+        try:
+            printed = self._git.run("fast-import", "--quiet", "--done", data=b"".join(stream))
+        except GitError:
+            # It writes a report with names of ours in it; the error says enough.
+            for report in self._git_dir.glob("fast_import_crash_*"):
+                if report.stat().st_mtime >= began - 1:
+                    report.unlink(missing_ok=True)
+            raise
         *shas, commit = printed.decode().split()
         return commit, {sha: data for sha, (_, data) in zip(shas, written, strict=True)}
 

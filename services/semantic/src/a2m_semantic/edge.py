@@ -94,8 +94,8 @@ class EdgeEngine:
     async def upsert(self, points: Sequence[Point], expected: frozenset[str]) -> None:  # noqa: ARG002 not shared
         await self._update(lambda: qdrant.UpdateOperation.upsert_points([*map(_point, points)]))
 
-    async def delete(self, ids: Sequence[str]) -> None:
-        await self._update(lambda: qdrant.UpdateOperation.delete_points([*ids]))
+    async def delete(self, where: Clause) -> None:
+        await self._update(lambda: qdrant.UpdateOperation.delete_points_by_filter(_filter(where)))
 
     async def retrieve(self, ids: Sequence[str], fields: Sequence[str]) -> list[Stored]:
         shard = self._open_shard()

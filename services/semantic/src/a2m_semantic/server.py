@@ -115,11 +115,11 @@ class ServerEngine:
         if any(versions.get(point.id) != point.payload["version"] for point in points):
             raise ConflictError
 
-    async def delete(self, ids: Sequence[str]) -> None:
+    async def delete(self, where: Clause) -> None:
         async with self._calling() as client:
             await client.delete(
                 self._collection,
-                models.PointIdsList(points=[*ids]),
+                models.FilterSelector(filter=_filter(where)),
                 wait=True,
                 ordering=models.WriteOrdering.STRONG,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from a2m_semantic.engine import All, AnyOf, Between, Engine
+from a2m_semantic.engine import All, AnyOf, Between, Engine, Points
 from a2m_semantic.points import GRAVE
 
 EVERY_MS = 60_000
@@ -23,5 +23,6 @@ class Sweeper:
         old = All((AnyOf("state", (GRAVE,)), Between("grave_ms", lt=float(now - self._age_ms))))
         found, following = await self._engine.scroll(old, [], AT_ONCE)
         if found:
-            await self._engine.delete([one.id for one in found])
+            # By age again: another service may have written one of the ids anew meanwhile.
+            await self._engine.delete(All((Points(tuple(one.id for one in found)), old)))
         self._next_ms = now if following is not None else now + EVERY_MS

@@ -50,7 +50,7 @@ class _Candidates:
 
     def __init__(self, buckets: Buckets, search: Search) -> None:
         whole = search.vectors or search.embedding is not None
-        self._selection = Selection(buckets, search.filter, whole=whole)
+        self._selection = Selection(buckets, search.filter, whole=whole, active=True)
         self._kept: list[list[Row]] | None = None
 
     async def batches(self) -> AsyncIterator[list[Row]]:
@@ -61,20 +61,18 @@ class _Candidates:
         keeping: list[list[Row]] | None = []
         room = CACHE
         async for batch in self._selection.batches():
-            active = [row for row in batch if row.fields["status"] == "active"]
-            room -= len(active)
-            keeping = None if keeping is None or room < 0 else [*keeping, active]
-            yield active
+            room -= len(batch)
+            keeping = None if keeping is None or room < 0 else [*keeping, batch]
+            yield batch
         self._kept = keeping
 
 
 async def _newest(buckets: Buckets, search: Search) -> list[tuple[float, Row]]:
     best = Best(search.limit)
-    # Without `enough`: a record that is not active is passed over and must not count.
-    async for batch in Selection(buckets, search.filter, whole=search.vectors).batches():
+    selection = Selection(buckets, search.filter, whole=search.vectors, active=True, enough=search.limit)
+    async for batch in selection.batches():
         for row in batch:
-            if row.fields["status"] == "active":
-                best.add(0.0, row)
+            best.add(0.0, row)
     return [(1 / (1 + at), row) for at, (_, row) in enumerate(best.ranked())]
 
 

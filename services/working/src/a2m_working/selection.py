@@ -23,14 +23,15 @@ class Selection:
     """A walk over the rows that match `selected`, in batches; each bucket in order, buckets in none.
 
     `enough` stops a bucket once it gave so many, `after` begins each beyond a position, `whole` reads
-    vectors and features. After the walk, `elsewhere` says whether a pinned session has records in other
-    tiers.
+    vectors and features, `active` leaves out what a recall does not see. After the walk, `elsewhere` says
+    whether a pinned session has records in other tiers.
     """
 
     buckets: Buckets
     selected: Filter
     newest: bool = True
     whole: bool = False
+    active: bool = False
     enough: int | None = None
     after: tuple[int, str] | None = None
     elsewhere: bool = False
@@ -100,6 +101,7 @@ class Selection:
         key = fields.get("key")
         return (
             selected.scope.sees(fields.get("owner"))
+            and (not self.active or fields["status"] == "active")
             and (selected.ids is None or row.id in selected.ids)
             and (selected.key_prefix is None or beneath(key, selected.key_prefix))
             and (not selected.arrived or "arrival" in fields)
