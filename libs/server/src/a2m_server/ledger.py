@@ -24,6 +24,7 @@ class Ledger:
     aliases: dict[str, str] = field(default_factory=dict[str, str])
     graves: dict[str, Tombstone] = field(default_factory=dict[str, Tombstone])
     last: int = 0
+    latest: dict[Bucket, int] = field(default_factory=dict[Bucket, int])
     elsewhere: set[Bucket] = field(default_factory=set[Bucket])
 
     def held(self, record_id: str, owner: str | None) -> Record | None:
@@ -33,6 +34,14 @@ class Ledger:
             record = self.records[self.aliases[record_id]]
             return record if record.owner == owner else None
         return record
+
+    def next_seq(self, now: int, bucket: Bucket, grave: Tombstone | None) -> int:
+        """The `seq` of a record that is written now: above all that was, and above its session and grave.
+
+        What a transfer brings, from the future say, raises its own session alone.
+        """
+        self.last = max(now, self.last + 1)
+        return max(self.last, self.latest.get(bucket, 0) + 1, grave.seq + 1 if grave else 0)
 
     def after(self, position: tuple[int, str] | None) -> Iterator[Record]:
         """Records by `seq` then id, beyond a position."""
@@ -50,7 +59,8 @@ class Ledger:
             self.keys[record.owner, record.key] = record.id
         for alias in record.aliases:
             self.aliases[alias] = record.id
-        self.last = max(self.last, record.seq)
+        bucket = (record.owner, record.session)
+        self.latest[bucket] = max(self.latest.get(bucket, record.seq), record.seq)
         return record
 
     def remove(self, record: Record) -> None:

@@ -218,7 +218,7 @@ class MemoryTier:
         occupant = None if draft.key is None else self._ledger.keys.get((draft.owner, draft.key))
         if occupant is not None:
             return self._rewrite(self._ledger.records[occupant], draft)
-        seq = max(self._clock(), self._ledger.last + 1, grave.seq + 1 if grave else 0)
+        seq = self._ledger.next_seq(self._clock(), (draft.owner, draft.session), grave)
         record = self._ledger.keep(self._record(draft, seq, created_at_of(seq)))
         return Written(record.id, "created", record.etag)
 

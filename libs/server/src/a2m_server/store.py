@@ -292,8 +292,9 @@ class TierStore(MemoryStore, Protocol):
         """Write records as they are, `seq`, counts, vectors, `arrival` and all; one `Written` a draft.
 
         Refused: what is older (by `seq`) than its `forgotten` tombstone; what meets a record, a tombstone or
-        an alias whose `moves` is not lower, or a record of a later `seq` (forgotten and written anew). A `moved` tombstone with lower `moves` gives way. A draft
-        without `seq` gets one from its `created_at`, else from the clock, in the order given.
+        an alias whose `moves` is not lower, or a record of a later `seq` (forgotten and written anew). A
+        `moved` tombstone with lower `moves` gives way. A draft without `seq` gets one from its `created_at`,
+        else from the clock, in the order given.
         """
         ...
 

@@ -114,7 +114,7 @@ class Batch:
         if grave is not None and grave.reason == "moved" and grave.moves >= draft.moves:
             return Written(draft.id, "refused", reason="moved", tier=grave.target)
         found = self._find(draft)
-        if found is not None and (found.id != draft.id or found.moves >= draft.moves):
+        if found is not None and (found.id != draft.id or found.moves >= draft.moves or found.seq > seq):
             return Written(found.id, "refused", found.etag, found.revision, reason="exists")
         occupant = None if draft.key is None else self._keys.get((draft.owner, draft.key))
         if occupant is not None and occupant != draft.id:

@@ -173,7 +173,7 @@ class Placement:
             if not scope.sees(found.owner):
                 raise _denied(draft)
             rows = await there.read([draft.id], whole=False) if transfer else []
-            if rows and rows[0].fields["moves"] < draft.moves:
+            if rows and rows[0].fields["moves"] < draft.moves and rows[0].fields["seq"] <= (draft.seq or 0):
                 return replace(one, displaces=True)
             return replace(one, where=one.id.tag)
         stone = tombstone_of(draft.id, found) if found else None

@@ -48,7 +48,7 @@ async def tombstones(call: Call) -> JsonObject:
 
 
 async def list_entries(call: Call) -> JsonObject:
-    """Records without their content, oldest first, a page at a time."""
+    """Records without their content, oldest first, a page at a time; after a full page there may be `more`."""
     check_tiers(call.params, ("tier",), call.info)
     require_filter(call, "key_prefix", Capability.KEYS)
     limit = call.params.limit() or MAX_ENTRIES
@@ -57,9 +57,9 @@ async def list_entries(call: Call) -> JsonObject:
     after = _position(call.params.raw("after"))
     selected = replace(call.selected(), arrived=call.params.flag("arrived"))
     await call.server.accesses.settle()
-    found = await _tier(call).entries(selected, limit + 1, after)
-    entries: list[Json] = [_entry(entry) for entry in found[:limit]]
-    return {"entries": entries, "more": len(found) > limit}
+    found = await _tier(call).entries(selected, limit, after)
+    entries: list[Json] = [_entry(entry) for entry in found]
+    return {"entries": entries, "more": len(found) == limit}
 
 
 async def read(call: Call) -> JsonObject:

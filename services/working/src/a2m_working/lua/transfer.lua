@@ -26,7 +26,8 @@ local function transfer(draft)
     return refuse(draft, 'moved', nil, stone[TARGET])
   end
   local found = held(draft.id, draft.owner)
-  if found and (found.id ~= draft.id or tonumber(found.state[MOVES]) >= moves) then
+  if found and (found.id ~= draft.id or tonumber(found.state[MOVES]) >= moves
+                or tonumber(found.state[SEQ]) > tonumber(state[SEQ])) then
     return refuse(draft, 'exists', found)
   end
   local other = draft.key ~= '' and occupant(draft.key, draft.owner)
