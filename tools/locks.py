@@ -15,7 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / "tools" / "locks.sum"
-OPTIONS = "--universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q"
+OPTIONS = (
+    "--universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet"
+)
 
 
 def main() -> None:
@@ -48,7 +50,8 @@ def _name(folder: Path) -> str:
 
 def _compile(uv: str, sources: list[str], target: str, hidden: list[str]) -> None:
     print(f"locking {target}", flush=True)
-    subprocess.run([uv, "pip", "compile", *sources, *OPTIONS.split(), *hidden, "-o", target], cwd=ROOT, check=True)
+    command = [uv, "pip", "compile", *sources, *OPTIONS.split(), *hidden, "-o", target]
+    subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 our own words
     text = (ROOT / target).read_text()
     if re.search(r"https?://|file:", text):
         raise SystemExit(f"{target} names an address")
@@ -59,8 +62,10 @@ def _digest(members: dict[str, Path]) -> str:
     asked: list[str] = []
     for folder in [ROOT, *members.values()]:
         manifest = tomllib.loads((folder / "pyproject.toml").read_text())
-        wanted = [*manifest["project"].get("dependencies", []), *manifest.get("dependency-groups", {}).get("dev", [])]
-        asked.append(f"{manifest['project']['name']}: {sorted(wanted)}")
+        project = manifest["project"]
+        groups = manifest.get("dependency-groups", {})
+        wanted = [*project.get("dependencies", []), *groups.get("dev", [])]
+        asked.append(f"{project['name']}: {sorted(wanted)}")
     return hashlib.sha256("\n".join(sorted(asked)).encode()).hexdigest() + "\n"
 
 

@@ -1,5 +1,6 @@
 """Healthy servers in process, and servers that are broken in one place."""
 
+import itertools
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,8 +17,11 @@ from a2m_router.federation import Federation
 from a2m_router.tiers import Member
 from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
-from a2m_server.http import create_app, serve_handler
+from a2m_server.exchange import Exchange, Handler
+from a2m_server.http import create_app
+from a2m_server.identity import Gate, Peer
 from a2m_server.memory import MemoryTier
+from a2m_server.metrics import Metrics
 from a2m_server.settings import ServerSettings
 
 URL = "http://127.0.0.1:8780/"
@@ -25,8 +29,6 @@ URL = "http://127.0.0.1:8780/"
 Mutation = Callable[["Call"], Awaitable[Any]]
 HttpServe = Callable[[httpx.Request], Awaitable[httpx.Response]]
 HttpMutation = Callable[[httpx.Request, HttpServe], Awaitable[httpx.Response]]
-
-_LONGEST_OF_A_MUTANT = 16 * 1024 * 1024
 
 QUICK = Options(slow=False, timeout=60)
 
@@ -67,6 +69,10 @@ class Call:
         where = self.params.get("where") if self.of("recall", "timeline", "forget") else None
         return where if isinstance(where, dict) else {}
 
+    async def pass_on(self, message: Any) -> Any:
+        """What the healthy server answers to another message."""
+        return await self._serve(message)
+
     async def serve(self, **params: Any) -> Any:
         """What the healthy server answers, with some parameters changed."""
         return await self._serve({**self.message, "params": {**self.params, **params}})
@@ -88,36 +94,53 @@ class Call:
         return {"jsonrpc": "2.0", "id": self.message["id"], "error": error}
 
 
-def of_messages(mutation: Mutation) -> HttpMutation:
-    """A mutation of JSON-RPC requests as one of HTTP; whatever else comes by passes untouched."""
-
-    async def mutate(request: httpx.Request, serve: HttpServe) -> httpx.Response:
-        message = _request_in(request, request.content)
-        if message is None:
-            return await serve(request)
-
-        async def serve_message(changed: Any) -> Any:
-            headers = {name: value for name, value in request.headers.items() if name != "content-length"}
-            again = httpx.Request(request.method, request.url, headers=headers, content=json.dumps(changed))
-            return json.loads(await (await serve(again)).aread())
-
-        return httpx.Response(200, json=await mutation(Call(message, serve_message)))
-
-    return mutate
+async def as_it_is(call: Call) -> Any:
+    """The mutation that changes nothing."""
+    return await call.serve()
 
 
-def _request_in(request: httpx.Request, body: bytes) -> Any:
-    if len(body) > _LONGEST_OF_A_MUTANT or {"origin", "a2m-protocol-version"} & set(request.headers):
-        return None
-    try:
-        message = json.loads(body)
-    except ValueError:
-        return None
+class Direct:
+    """A wire without a network: raw messages to a handler, and a mutation of those that are requests."""
+
+    transport = "http"
+
+    def __init__(self, handler: Handler, mutation: Mutation) -> None:
+        self._exchange = Exchange(handler, 60, Metrics())
+        self._peer = Peer(Gate(None).admit([]))
+        self._mutation = mutation
+        self._numbers = itertools.count(1)
+
+    async def request(self, method: str, params: Any) -> Any:
+        number = next(self._numbers)
+        return await self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+    async def exchange(self, text: str, request_id: Any = None) -> Any:
+        try:
+            return await self._send(json.loads(text))
+        except ValueError:
+            return json.loads(await self._exchange.answer(text.encode(), self._peer) or b"null")
+
+    async def notify(self, method: str, params: Any) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        await self._exchange.answer(json.dumps(message).encode(), self._peer)
+
+    async def close(self) -> None:
+        pass
+
+    async def _send(self, message: Any) -> Any:
+        if not _is_request(message):
+            return await self._serve(message)
+        answer = await self._mutation(Call({"params": {}, **message}, self._serve))
+        return json.loads(json.dumps(answer))
+
+    async def _serve(self, message: Any) -> Any:
+        return json.loads(await self._exchange.answer(json.dumps(message).encode(), self._peer) or b"null")
+
+
+def _is_request(message: Any) -> bool:
     if not isinstance(message, dict) or "id" not in message or message.get("jsonrpc") != "2.0":
-        return None
-    if not isinstance(message.get("method"), str) or not isinstance(message.setdefault("params", {}), dict):
-        return None
-    return message
+        return False
+    return isinstance(message.get("method"), str) and isinstance(message.get("params", {}), dict)
 
 
 @asynccontextmanager
@@ -154,51 +177,52 @@ def try_server(run_on: Callable[..., Awaitable[Run]]) -> Callable[..., Awaitable
     async def attempt(
         mutation: Mutation | None = None, http: HttpMutation | None = None, options: Options = QUICK
     ) -> Run:
-        change = of_messages(mutation) if mutation else http
+        if mutation is not None:
+            return await run(Direct(Dispatcher(MemoryTier()), mutation), options)
         async with serving() as transport:
-            return await run_on(Mutated(transport, change) if change else transport, options)
+            return await run_on(Mutated(transport, http) if http else transport, options)
 
     return attempt
 
 
-@asynccontextmanager
-async def federating() -> AsyncGenerator[httpx.AsyncBaseTransport]:
-    config, events = load(None), EventLog()
-    members = [Member(tier, MemoryTier(tier.name, tier.kind)) for tier in config.tiers]
-    federation = Federation(config.name, members, events)
-    app = serve_handler(Dispatcher(federation, events=events), ServerSettings())
-    async with app.router.lifespan_context(app):
-        yield httpx.ASGITransport(app)
-
-
 @pytest.fixture
-def try_federation(run_on: Callable[..., Awaitable[Run]]) -> Callable[..., Awaitable[Run]]:
+def try_federation() -> Callable[..., Awaitable[Run]]:
     """Run what looks at tiers on the router over four tiers in memory, with a mutation or as it is."""
     subjects = ("TIERS", "SESSIONS", "EVENTS", "KEYS", "SUMMARIZE", "DESCRIBE", "CAPABILITY")
 
-    async def attempt(mutation: Mutation | None = None) -> Run:
-        async with federating() as transport:
-            broken = Mutated(transport, of_messages(mutation)) if mutation else transport
-            return await run_on(broken, Options(only=subjects, slow=False, timeout=60))
+    async def attempt(mutation: Mutation = as_it_is) -> Run:
+        config, events = load(None), EventLog()
+        members = [Member(tier, MemoryTier(tier.name, tier.kind)) for tier in config.tiers]
+        handler = Dispatcher(Federation(config.name, members, events), events=events)
+        await handler.open()
+        try:
+            return await run(Direct(handler, mutation), Options(only=subjects, slow=False, timeout=60))
+        finally:
+            await handler.close()
 
     return attempt
 
 
 @pytest.fixture
-def try_read_only(
-    run_on: Callable[..., Awaitable[Run]], ask: Callable[..., Awaitable[Any]]
-) -> Callable[..., Awaitable[Run]]:
+def try_read_only() -> Callable[..., Awaitable[Run]]:
     """Run the suite on a server that holds some records and refuses writes, with a mutation or as it is."""
 
     async def refuse_writes(call: Call) -> Any:
         return call.refuse(-32004) if call.of("remember", "forget", "summarize") else await call.serve()
 
-    async def attempt(mutation: Mutation | None = None) -> Run:
-        async with serving() as transport:
-            for word in ("harbour", "lighthouse", "ferry"):
-                await ask(transport, "remember", records=[{"content": f"the {word} is old", "role": "user"}])
-            frozen = Mutated(transport, of_messages(refuse_writes))
-            return await run_on(Mutated(frozen, of_messages(mutation)) if mutation else frozen)
+    async def attempt(mutation: Mutation = as_it_is) -> Run:
+        handler = Dispatcher(MemoryTier())
+        healthy = Direct(handler, as_it_is)
+        for word in ("harbour", "lighthouse", "ferry"):
+            record = {"content": f"the {word} is old", "role": "user"}
+            await healthy.request("memory/remember", {"records": [record]})
+
+        async def frozen(call: Call) -> Any:
+            return await mutation(
+                Call(call.message, lambda message: refuse_writes(Call(message, call.pass_on)))
+            )
+
+        return await run(Direct(handler, frozen), QUICK)
 
     return attempt
 

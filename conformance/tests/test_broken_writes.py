@@ -15,7 +15,7 @@ def breaks(requirement, *companions):
     return register
 
 
-@breaks("DESCRIBE-01", "DESCRIBE-07", "HTTP-08")
+@breaks("DESCRIBE-01", "DESCRIBE-07")
 async def another_protocol_is_spoken(call):
     answer = await call.serve()
     if call.of("describe") and "result" in answer:
@@ -23,7 +23,7 @@ async def another_protocol_is_spoken(call):
     return answer
 
 
-@breaks("DESCRIBE-02", "HTTP-08")
+@breaks("DESCRIBE-02")
 async def a_capability_is_made_up(call):
     answer = await call.serve()
     if call.of("describe") and "result" in answer:
@@ -31,7 +31,7 @@ async def a_capability_is_made_up(call):
     return answer
 
 
-@breaks("DESCRIBE-03", "HTTP-08")
+@breaks("DESCRIBE-03")
 async def a_method_is_not_listed(call):
     answer = await call.serve()
     if call.of("describe") and "result" in answer:

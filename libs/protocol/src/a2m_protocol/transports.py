@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
+import httpx
+
 from a2m_protocol import jsonrpc
 from a2m_protocol.answers import envelope, http_error
-from a2m_protocol.connections import Address, Answer, Connections, ExchangeError, Headers
 from a2m_protocol.credentials import TokenFile
 from a2m_protocol.errors import JsonObject, TransportError
 from a2m_protocol.types import PROTOCOL
@@ -39,7 +40,7 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """JSON-RPC by POST to `url`, over connections that are kept alive and used again.
+    """JSON-RPC by POST to `url`, over one pool of connections that are kept alive.
 
     `token` or the content of `token_file` (read again when it changes) is sent as a bearer token.
     Redirects are not followed, proxies named in the environment not used. `connect_timeout` bounds the
@@ -58,48 +59,84 @@ class HttpTransport:
         max_connections: int = 100,
     ) -> None:
         self.url = url
-        self._address = Address.of(url)
+        self._target = _parsed(url)
         self._token = token.encode("ascii") if token is not None else None
         self._token_file = TokenFile(token_file) if token_file is not None else None
         self._connect_timeout = connect_timeout
-        self._most = max_connections
-        self._connections: Connections | None = None
+        # Idle connections are given up well before a server does, lest a call meets one that is closing.
+        self._limits = httpx.Limits(
+            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=30.0
+        )
+        self._client: httpx.AsyncClient | None = None
 
     async def open(self) -> None:
-        self._connections = Connections(self._address, self._most, self._connect_timeout)
+        self._client = httpx.AsyncClient(limits=self._limits, trust_env=False)
 
     async def close(self) -> None:
-        if self._connections is not None:
-            await self._connections.close()
-            self._connections = None
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
 
     async def exchange(self, message: JsonObject, seconds: float) -> JsonObject:
         answer = await self._post(message, seconds)
-        if answer.status == 200:
-            return envelope(answer.body, message["id"], self.url)
+        if answer.status_code == 200:
+            return envelope(answer.content, message["id"], self.url)
         raise http_error(answer, self.url)
 
     async def notify(self, message: JsonObject, seconds: float) -> None:
         answer = await self._post(message, seconds)
-        if answer.status not in (200, 202, 204):
+        if answer.status_code not in (200, 202, 204):
             raise http_error(answer, self.url)
 
-    async def _post(self, message: JsonObject, seconds: float) -> Answer:
-        if self._connections is None:
+    async def _post(self, message: JsonObject, seconds: float) -> httpx.Response:
+        if self._client is None:
             raise TransportError(f"{self.url}: the client is not open", maybe_received=False, retryable=False)
         token = self._token_file.token if self._token_file is not None else self._token
         headers = _HEADERS if token is None else [*_HEADERS, (b"authorization", b"Bearer " + token)]
+        request = self._client.build_request(
+            "POST",
+            self._target,
+            content=jsonrpc.encode(message),
+            headers=headers,
+            timeout=httpx.Timeout(seconds, connect=min(seconds, self._connect_timeout)),
+        )
+        deadline = asyncio.timeout(seconds)
         try:
-            return await self._connections.post(headers, jsonrpc.encode(message), seconds)
-        except ExchangeError as error:
-            raise TransportError(f"{self.url}: {error}", maybe_received=error.sent) from error
+            # httpx bounds each read and write alone; this bounds the call, however slowly bytes drip in.
+            async with deadline:
+                return await self._client.send(request)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise TransportError(
+                f"{self.url}: no answer within {seconds:g} s", maybe_received=True
+            ) from error
+        except _NEVER_SENT as error:
+            raise TransportError(f"{self.url}: {_reason(error)}", maybe_received=False) from error
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise TransportError(f"{self.url}: {_reason(error)}", maybe_received=True) from error
 
 
-_HEADERS: Headers = [
+_HEADERS = [
     (b"content-type", b"application/json"),
     (b"accept", b"application/json"),
     (b"a2m-protocol-version", PROTOCOL.encode()),
 ]
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+def _parsed(url: str) -> httpx.URL:
+    try:
+        target = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{url!r} is not a URL: {error}") from error
+    if target.scheme not in ("http", "https") or not target.host:
+        raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8778")
+    return target
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 class LocalTransport:

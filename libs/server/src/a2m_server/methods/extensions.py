@@ -48,7 +48,7 @@ async def tombstones(call: Call) -> JsonObject:
 
 
 async def list_entries(call: Call) -> JsonObject:
-    """Records without their content, oldest first, a page at a time; after a full page there may be `more`."""
+    """Records without their content, oldest first, a page at a time; `more` says that it was full."""
     check_tiers(call.params, ("tier",), call.info)
     require_filter(call, "key_prefix", Capability.KEYS)
     limit = call.params.limit() or MAX_ENTRIES
