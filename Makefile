@@ -50,6 +50,6 @@ clean: ## remove what was installed and cached; data in .a2m stay
 	rm -rf .venv .uv .cache .pytest_cache .ruff_cache .hypothesis reports
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): requirements.lock tools/install.sh tools/uv.lock $(MANIFESTS)
+$(STAMP): requirements.lock tools/install.sh tools/bootstrap.lock $(MANIFESTS)
 	@PYTHON="$(PYTHON)" sh tools/install.sh
 	@touch $(STAMP)

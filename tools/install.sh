@@ -20,7 +20,7 @@ if [ -z "$uv" ]; then
             say "$PYTHON cannot make a virtual environment: install its venv package (Debian: python3-venv)."
             exit 1
         }
-        .uv/bin/python -m pip install --quiet --no-cache-dir --require-hashes -r tools/uv.lock
+        .uv/bin/python -m pip install --quiet --no-cache-dir --require-hashes -r tools/bootstrap.lock
     fi
 fi
 
