@@ -130,7 +130,9 @@ class Direct:
     async def _send(self, message: Any) -> Any:
         if not _is_request(message):
             return await self._serve(message)
-        answer = await self._mutation(Call({"params": {}, **message}, self._serve))
+        # A copy, for what a mutation changes must not change what the check compares with.
+        call = Call(json.loads(json.dumps({"params": {}, **message})), self._serve)
+        answer = await self._mutation(call)
         return json.loads(json.dumps(answer))
 
     async def _serve(self, message: Any) -> Any:

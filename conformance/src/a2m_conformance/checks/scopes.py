@@ -75,16 +75,22 @@ async def lists_are_scoped(probe: Probe) -> None:
         equal(shown, wanted, f"the session's records as {owner} sees them")
 
 
-@check("SCOPES-07")
+@check("SCOPES-07", phase="alone")
 async def counts_are_scoped(probe: Probe) -> None:
     if not probe.tiers:
         raise NotApplicable("no tiers shown")
     me, other = _owners(probe)
+
+    async def count(owner: str) -> int:
+        tiers = (await probe.call("describe", owner=owner))["tiers"]
+        return sum(tier["count"] for tier in tiers)
+
+    nobody = f"third-{probe.mark}"
+    pooled = await count(nobody)
     await probe.write("mine", owner=me)
     await probe.write("theirs", "and theirs", owner=other)
-    for owner, wanted in ((me, 1), (other, 2), (f"third-{probe.mark}", 0)):
-        tiers = (await probe.call("describe", owner=owner))["tiers"]
-        equal(sum(tier["count"] for tier in tiers), wanted, f"the count for {owner}")
+    for owner, wanted in ((me, 1), (other, 2), (nobody, 0)):
+        equal(await count(owner) - pooled, wanted, f"the count for {owner} beside pooled records")
 
 
 @check("SCOPES-08", phase="alone")
