@@ -57,7 +57,7 @@ def conformance(
     options = Options(prefixes, local, slow, timeout, read_only, trusted, dimensions)
     secret = token_file.read_text(encoding="utf-8").strip() if token_file else token
     try:
-        finished = asyncio.run(_against(url, command, secret, other_token, options))
+        finished = asyncio.run(_against(url, command, secret, other_token, options, console))
     except Unreachable as problem:
         _refuse(f"cannot be tried: {problem}")
         return
@@ -70,7 +70,12 @@ def conformance(
 
 
 async def _against(
-    url: str | None, command: str | None, token: str | None, other_token: str | None, options: Options
+    url: str | None,
+    command: str | None,
+    token: str | None,
+    other_token: str | None,
+    options: Options,
+    console: Console,
 ) -> Run:
     wire: Wire
     if command is not None:
@@ -78,7 +83,8 @@ async def _against(
     else:
         wire = HttpWire(url or "", token, other_token, timeout=options.timeout)
     try:
-        return await run(wire, options)
+        with console.status("running the checks") as status:
+            return await run(wire, options, lambda outcome: status.update(f"done: {outcome.requirement.id}"))
     finally:
         await wire.close()
 

@@ -154,8 +154,7 @@ class Keeper:
         elif config.capacity:
             count = sum((await member.store.counts(EVERYONE)).values())
             if count > config.capacity:
-                oldest = await member.store.entries(Filter(), count - config.capacity, None)
-                moved, lost = await self._send_down(member, units(oldest))
+                moved, lost = await self._send_down(member, await self._excess(member, count))
                 done.add(moved)
                 dropped += lost
         if config.ttl is not None:
@@ -163,6 +162,14 @@ class Keeper:
             done.add(moved)
             dropped += lost
         return done, dropped
+
+    async def _excess(self, member: Member, count: int) -> list[Unit]:
+        """What has to leave a tier of `count` records: the oldest, or what has decayed the furthest."""
+        config = member.config
+        if config.half_life is None:
+            return units(await member.store.entries(Filter(), count - config.capacity, None))
+        entries = await every_entry(member.store, Filter())
+        return overflow(entries, config.capacity, half_life=config.half_life, now=self._clock())
 
     async def _relieve_bucket(self, bucket: Bucket, member: Member | None = None) -> Moved:
         member = member or self._tiers.entry
@@ -172,7 +179,7 @@ class Keeper:
         owner, session = bucket
         selected = Filter(EVERYONE, _equal("session", session, "owner", owner))
         entries = await every_entry(member.store, selected)
-        leaving = overflow(entries, config.capacity)
+        leaving = overflow(entries, config.capacity, half_life=config.half_life, now=self._clock())
         done = Moved()
         for below, late in (await self._parted(member, entries)).items():
             done.add(await self._mover.move(late, _tier(member), _tier(self._tiers.get(below))))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from a2m_protocol.clock import parse_ms
 from a2m_protocol.types import Record
 from a2m_server.store import Entry
 
@@ -39,16 +40,31 @@ def units(entries: Iterable[Entry]) -> list[Unit]:
     return sorted(made, key=lambda unit: unit.age)
 
 
-def overflow(entries: Sequence[Entry], capacity: int) -> list[Unit]:
-    """The oldest units whose leaving brings `entries` down to `capacity`; 0 is unbounded."""
+def overflow(
+    entries: Sequence[Entry], capacity: int, *, half_life: float | None = None, now: int = 0
+) -> list[Unit]:
+    """The units whose leaving brings `entries` down to `capacity`; 0 is unbounded.
+
+    The oldest leave first; with a `half_life` (seconds), those whose salience has decayed the furthest by
+    `now` (microseconds), the salience of a unit being that of its most salient record.
+    """
     excess = len(entries) - capacity if capacity else 0
     leaving: list[Unit] = []
-    for unit in units(entries):
+    ordered = units(entries)
+    if half_life is not None:
+        ordered.sort(key=lambda unit: max(decayed(entry, half_life, now) for entry in unit.entries))
+    for unit in ordered:
         if excess <= 0:
             break
         leaving.append(unit)
         excess -= len(unit.entries)
     return leaving
+
+
+def decayed(entry: Entry, half_life: float, now: int) -> float:
+    """An entry's salience at `now`, halved for each `half_life` since it was written or last recalled."""
+    last = entry.seq if entry.accessed_at is None else max(entry.seq, parse_ms(entry.accessed_at) * 1_000)
+    return entry.salience * 0.5 ** (max(0, now - last) / (half_life * 1e6))
 
 
 def batches(moving: Iterable[Unit], size: int) -> Iterator[list[Unit]]:
