@@ -18,6 +18,8 @@ export PYTHONPYCACHEPREFIX := $(DIR)/.cache/pycache
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@echo 'ARGS="..." goes to up (--port-base 19778 --data DIR), test and conformance (-k spill);'
+	@echo 'PYTHON=python3.12 chooses the Python of the first installation.'
 
 up: $(STAMP) ## serve the whole federation on this machine; Ctrl-C stops it
 	@$(BIN)/a2m up $(ARGS)
@@ -28,7 +30,7 @@ test: $(STAMP) ## run all tests, on real engines
 check: $(STAMP) ## lint, types, import rules, lock files
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "ruff: clean"
 	@$(BIN)/pyright -p .
-	@$(BIN)/lint-imports --no-cache --no-logo
+	@said=$$($(BIN)/lint-imports --no-cache --no-logo 2>&1) && echo "imports: clean" || { echo "$$said"; exit 1; }
 	@$(BIN)/python tools/locks.py --check
 
 demo: $(STAMP) ## a conversation lives in a federation, is asked questions, and ends by itself

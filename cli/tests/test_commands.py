@@ -23,6 +23,16 @@ LIGHT = "import sys; import a2m_cli.application as a; a.create(); print(*sys.mod
 HEAVY = {"pydantic", "httpx", "asyncio", "a2m_protocol", "a2m_engines", "psutil"}
 
 
+class Terminal(io.TextIOWrapper):
+    """Standard input with somebody there who types this."""
+
+    def __init__(self, typed: str) -> None:
+        super().__init__(io.BytesIO(typed.encode()))
+
+    def isatty(self) -> bool:
+        return True
+
+
 class Cli:
     """Runs command lines in this process."""
 
@@ -45,6 +55,12 @@ class Cli:
 @pytest.fixture
 def cli(capsysbinary: pytest.CaptureFixture[bytes]) -> Cli:
     return Cli(capsysbinary)
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard input with nothing in it."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
 
 
 @pytest.fixture
@@ -78,6 +94,42 @@ def test_what_is_remembered_is_recalled_replayed_and_forgotten(cli: Cli, served:
     assert "forgotten 1" in cli("forget", written)
     assert "closed s1" in cli("close", "s1")
     assert len(cli.json("timeline", "--limit", "0")["records"]) == 1
+
+
+def test_a_selection_is_not_forgotten_without_somebody_to_ask(cli: Cli, served: str, piped: None) -> None:
+    written = cli("remember", "kept", "--session", "s").strip()
+    cli("forget", "--session", "s", status=2)
+    assert "all records of session 's'" in cli.err
+    assert "--yes" in cli.err
+    cli("forget", written, "--session", "s", status=2)
+    assert len(cli.json("timeline")["records"]) == 1
+    assert "forgotten 1" in cli("forget", "--session", "s", "--yes")
+
+
+def test_a_person_is_told_what_would_be_forgotten_and_how_much(
+    cli: Cli, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        cli("remember", f"heron {number}", "--key", f"birds/{number}", "--role", "user")
+    cli("remember", "heron", "--key", "birdsong")
+    selectors = ["--key-prefix", "birds/", "--query", "heron", "--where", '{"role": "user"}']
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    asked = cli("forget", *selectors, status=1)
+    assert (
+        "Forget 3 records with keys at or beneath 'birds/', that hold every word of 'heron', "
+        'where {"role": "user"}?' in asked
+    )
+    assert len(cli.json("timeline")["records"]) == 4
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert "forgotten 3" in cli("forget", *selectors)
+
+
+def test_nothing_is_not_remembered_but_a_reference_is(cli: Cli, served: str, piped: None) -> None:
+    for arguments in (["remember", ""], ["remember"]):
+        cli(*arguments, status=2)
+        assert "nothing to remember" in cli.err
+    cli("remember", "", "--uri", "urn:x")
+    assert [record["uri"] for record in cli.json("timeline")["records"]] == ["urn:x"]
 
 
 def test_a_fact_lives_at_its_key(cli: Cli, served: str) -> None:
@@ -117,7 +169,8 @@ def test_events_go_on_from_a_cursor(cli: Cli, served: str) -> None:
 
 def test_a_server_describes_itself_and_its_state(cli: Cli, served: str) -> None:
     assert "a2m/0.1" in cli("describe")
-    assert "all tiers answer" in cli("status")
+    cli("remember", "x", "--session", "alone")
+    assert "all tiers answer, 1 session\n" in cli("status")
     assert cli.json("status")["degraded"] is False
     cli("consolidate", status=1)
     assert "the server refused" in cli.err
@@ -140,7 +193,7 @@ def test_import_reports_and_resumes_and_export_gives_it_back(cli: Cli, served: s
     assert target.stat().st_mode & 0o077 == 0
     assert cli("export", "-").splitlines()[1:] == target.read_text().splitlines()[1:]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "turns.jsonl"]
-    cli("forget", "--session", "s")
+    cli("forget", "--session", "s", "--yes")
     report = cli.json("import", str(target))
     assert {refused["reason"] for refused in report["refused"]} == {"forgotten"}
 
@@ -191,6 +244,8 @@ def test_without_a_server_every_command_says_how_to_start_one(
         (["recall", "x", "--url", "localhost"], "--url"),
         (["recall", "x", "--token-file", "/nonexistent"], "token file"),
         (["up", "--tiers", "cold"], "--tiers"),
+        (["up", "--tiers", "working", "--config", "x.yaml"], "--config"),
+        (["up", "--config", "/nonexistent.yaml"], "/nonexistent.yaml: cannot be read"),
         (["up", "--port-base", "70000"], "--port-base"),
     ],
 )

@@ -51,12 +51,18 @@ class Up:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port_base}"
 
-    def kill(self, name: str) -> None:
+    def pid(self, name: str) -> int | None:
         pids = self.ready["pids"]
         assert isinstance(pids, dict)
         pid = pids[name]
-        assert isinstance(pid, int)
+        assert pid is None or isinstance(pid, int)
+        return pid
+
+    def kill(self, name: str) -> int:
+        pid = self.pid(name)
+        assert pid is not None
         os.kill(pid, signal.SIGKILL)
+        return pid
 
 
 def a2m(*arguments: str) -> list[str]:
@@ -214,6 +220,11 @@ def test_a_federation_keeps_its_data_to_itself_and_over_a_restart(tmp_path: Path
         token = (data / "token").read_text()
         assert set(running.ready) == {"url", "urls", "pids", "pid", "data", "token_file"}
         assert run("remember", "kept", "--url", running.url).returncode == 0
+        died = running.kill("working")
+        deadline = time.monotonic() + SECONDS
+        while running.pid("working") in (died, None):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         second = run("up", "--data", str(data))
         assert second.returncode == 1
         assert "is in use by process" in second.stderr

@@ -34,9 +34,11 @@ async def test_a_server_is_asked_for_a_read_that_no_tier_is_left_out_of() -> Non
         answer: JsonObject = {"degraded": [{"tier": "working", "reason": "down"}], **DESCRIBED}
         if message["method"] == "memory/session/list":
             return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32003, "message": "no"}}
+        if message["method"] == "memory/list":
+            answer = {"entries": [{"id": "x", "seq": 1}], "more": True}
         return {"jsonrpc": "2.0", "id": message["id"], "result": answer}
 
     async with Client(LocalTransport(handle)) as client:
         health = await look(client)
     assert ("memory/timeline", {"limit": 1}) in asked
-    assert (health.degraded, health.sessions) == (True, None)
+    assert (health.degraded, health.sessions, health.moving) == (True, None, True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ from a2m_cli.ledger import ProcessLedger
 from a2m_cli.logs import ChildLog
 from a2m_cli.runner import Backoff, SupervisorError
 from a2m_cli.supervisor import Supervisor
+from a2m_engines.errors import EngineError
 from a2m_engines.postgres import Postgres
 from a2m_engines.process import is_running
 from a2m_engines.valkey import Valkey
@@ -109,6 +111,23 @@ def pid_of(supervisor: Supervisor, name: str) -> int:
     pid = status_of(supervisor, name).pid
     assert pid is not None
     return pid
+
+
+async def test_a_stop_while_an_engine_is_made_ready_is_no_failure_of_it(tmp_path: Path) -> None:
+    supervisor: Supervisor
+    loop = asyncio.get_running_loop()
+
+    def prepare() -> None:
+        # As Ctrl-C does: it reaches us and what we run alike.
+        loop.call_soon_threadsafe(supervisor.request_stop)
+        raise EngineError("initdb was interrupted")
+
+    child = replace(worker(tmp_path, "engine"), prepare=prepare)
+    statuses: list[Status] = []
+    supervisor = Supervisor(tmp_path, [child], on_status=statuses.append)
+    await supervisor.run()
+    assert State.FAILED not in {status.state for status in statuses}
+    assert status_of(supervisor, "engine").state is State.STOPPED
 
 
 async def test_children_start_after_what_they_need_and_stop_before_it(tmp_path: Path) -> None:

@@ -47,6 +47,15 @@ async def test_a_hang_fails_its_own_check_and_not_the_run(try_server, failed):
     assert "no end after" in failed(finished)["RECALL-09"]
 
 
+async def test_a_store_without_a_width_of_vectors_is_not_given_one_unasked(healthy, run_on, ask, failed):
+    finished = await run_on(healthy, Options(slow=False, dimensions=None))
+    assert failed(finished) == {}
+    assert (await ask(healthy, "describe"))["embeddings"]["dimensions"] is None
+    skipped = {o.requirement.id for o in finished.outcomes if "--dimensions" in o.detail}
+    assert {"EMBEDDINGS-02", "EMBEDDINGS-04"} <= skipped
+    assert all(name.startswith("EMBEDDINGS") for name in skipped)
+
+
 async def test_local_rules_can_be_left_out(try_server):
     finished = await try_server(options=Options(only=("FORGET-",), local=False))
     skipped = {outcome.requirement.id for outcome in finished.outcomes if outcome.status == "skipped"}

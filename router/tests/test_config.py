@@ -44,7 +44,7 @@ def test_the_built_in_configuration_is_the_chain_of_four() -> None:
         (HEAD + "    spill_to: working\n", 5, "in a circle"),
         (HEAD + "    spill_to: elsewhere\n", 5, "unknown tier 'elsewhere'"),
         (HEAD + "    promote_to: elsewhere\n    promote_after: 2\n", 5, "unknown tier 'elsewhere'"),
-        ("tiers:\n" + EPISODIC, 1, "no tier of kind working"),
+        ("tiers:\n" + EPISODIC, 1, "no writable tier of kind working"),
         (HEAD + EPISODIC + "    per_session: true\n    capacity: 3\n", 8, "only that counts by session"),
         (HEAD + "    per_session: true\n", 5, "no capacity"),
         (HEAD + "    promote_to: episodic\n" + EPISODIC, 5, "promote_after"),

@@ -92,7 +92,7 @@ async def test_a_retry_after_the_record_spilled_changes_nothing(
     written = await federation.write(drafts, EVERYONE)
     assert [(w.id, w.outcome, w.tier) for w in written] == [(d.id, "existing", "episodic") for d in drafts]
     await settled(federation, episodic=3)
-    assert await federation.promote([drafts[0].id], "semantic", 1.0, EVERYONE) == 1
+    assert [*await federation.promote([drafts[0].id], "semantic", 1.0, EVERYONE)] == [drafts[0].id]
     await federation.write(drafts, EVERYONE)
     await settled(federation, episodic=2, semantic=1)
 
@@ -103,7 +103,7 @@ async def test_a_key_rewritten_after_it_moved_is_rewritten_where_it_is(
     key, owner = name("k"), name()
     first = draft("old", key=key, owner=owner)
     await federation.write([first], EVERYONE)
-    assert await federation.promote([first.id], "semantic", 0.0, EVERYONE) == 1
+    assert [*await federation.promote([first.id], "semantic", 0.0, EVERYONE)] == [first.id]
     second = draft("new", key=key, owner=owner, session=name())
     [written] = await federation.write([second], EVERYONE)
     assert (written.id, written.outcome, written.tier) == (first.id, "replaced", "semantic")
@@ -166,7 +166,7 @@ async def test_a_forget_reaches_every_tier_and_stays(federation: Federation, sto
     copy = (await stores["episodic"].read([drafts[0].id]))[0]
     receipt = await federation.forget(Filter(words=("secret",)))
     assert sorted(receipt.ids) == sorted(d.id for d in drafts)
-    assert dict(receipt.tiers) == {"working": 4, "episodic": 3, "semantic": 0, "procedural": 0}
+    assert dict(receipt.tiers) == {"working": 4, "episodic": 3}
     await settled(federation)
     for store in stores.values():
         assert {g.reason for g in await store.tombstones([d.id for d in drafts])} == {"forgotten"}
@@ -205,7 +205,7 @@ async def test_what_is_recalled_often_is_promoted(federation: Federation, stores
     for _ in range(3):
         await federation.touch([one.id], "2026-01-01T00:00:00.000Z")
     result = await federation.consolidate()
-    assert (result.promoted, result.moved, result.dropped) == (1, 0, 0)
+    assert (dict(result.promoted), dict(result.moved), dict(result.dropped)) == ({one.id: None}, {}, {})
     await settled(federation, episodic=1, semantic=1)
     [record] = await federation.read([one.id])
     assert (record.tier, record.access_count) == ("semantic", 3)
@@ -215,21 +215,21 @@ async def test_closing_a_session_empties_it_from_working(federation: Federation,
     session = name()
     await federation.write([draft(str(n), session=session) for n in range(3)], EVERYONE)
     await federation.write([draft("other", session=name())], EVERYONE)
-    result, flushed = await federation.close_session(session, EVERYONE)
-    assert (result.moved, flushed) == (3, 3)
+    result = await federation.close_session(session, EVERYONE)
+    assert len(result.moved) == 3
     await settled(federation, working=1, episodic=3)
     [info] = [s for s in await federation.sessions(EVERYONE) if s.session == session]
     assert (info.records, dict(info.tiers)) == (3, {"episodic": 3})
-    assert (await federation.close_session(name(), EVERYONE))[1] == 0
+    assert (await federation.close_session(name(), EVERYONE)).moved == {}
 
 
 async def test_promotion_moves_whole_groups_and_adds_salience(federation: Federation, stores: Stores) -> None:
     group = name("g")
     drafts = [draft(str(n), group=group) for n in range(2)]
     await federation.write(drafts, EVERYONE)
-    assert await federation.promote([drafts[0].id, name()], "semantic", 2.0, EVERYONE) == 1
+    assert [*await federation.promote([drafts[0].id, name()], "semantic", 2.0, EVERYONE)] == [drafts[0].id]
     assert [r.salience for r in await stores["semantic"].read([d.id for d in drafts])] == [3.0, 3.0]
-    assert await federation.promote([drafts[0].id], "semantic", 2.0, EVERYONE) == 0
+    assert await federation.promote([drafts[0].id], "semantic", 2.0, EVERYONE) == {}
     with pytest.raises(A2MError) as unknown:
         await federation.promote([drafts[0].id], "nowhere", 0.0, EVERYONE)
     assert unknown.value.code == Code.UNKNOWN_TIER
@@ -248,10 +248,10 @@ async def test_a_record_changed_in_mid_move_stays_and_its_copy_goes(
         return written
 
     monkeypatch.setattr(stores["episodic"], "transfer", interrupted)
-    assert (await federation.close_session(str(one.session), EVERYONE))[1] == 0
+    assert (await federation.close_session(str(one.session), EVERYONE)).moved == {}
     await settled(federation, working=1)
     monkeypatch.undo()
-    assert (await federation.close_session(str(one.session), EVERYONE))[1] == 1
+    assert [*(await federation.close_session(str(one.session), EVERYONE)).moved] == [one.id]
     [record] = await federation.read([one.id])
     assert (record.salience, record.tier) == (2.0, "episodic")
 
@@ -283,13 +283,14 @@ async def test_a_move_cut_off_after_the_copy_is_settled_by_the_next(
         raise A2MError(Code.INTERNAL, "cut", {"retryable": True})
 
     monkeypatch.setattr(stores["working"], "delete_if", cut)
-    assert (await federation.close_session(str(one.session), EVERYONE))[1] == 0
+    with pytest.raises(A2MError, match="cut"):
+        await federation.close_session(str(one.session), EVERYONE)
     await settled(federation, working=1, episodic=1)
     assert await contents(federation, str(one.session)) == ["x"]
     found = (await federation.search(Search(within(str(one.session)), 5, text="x"))).records
     assert len(found) == 1
     monkeypatch.undo()
-    assert (await federation.close_session(str(one.session), EVERYONE))[1] == 1
+    assert [*(await federation.close_session(str(one.session), EVERYONE)).moved] == [one.id]
     await settled(federation, episodic=1)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
+
+from a2m_cli.configuration import Configuration
 
 PORT_BASE = 8778
 HOST = "127.0.0.1"
@@ -35,6 +38,13 @@ class Blueprint:
     port_base: int = PORT_BASE
     tiers: tuple[str, ...] = TIERS
     policy: Mapping[str, Mapping[str, Scalar]] = field(default_factory=lambda: _POLICY)
+    configuration: Configuration | None = None
+
+    @classmethod
+    def of(cls, data: Path, port_base: int, configuration: Configuration) -> Self:
+        """The federation of a configuration: its embedded tiers are run, and its policy is taken as it is."""
+        tiers = tuple(kind for kind in TIERS if kind in configuration.embedded)
+        return cls(data, port_base, tiers, configuration=configuration)
 
     def __post_init__(self) -> None:
         if not 1 <= self.port_base <= _LAST_PORT - max(_OFFSETS.values()):
@@ -87,11 +97,11 @@ class Blueprint:
 
     def config(self) -> str:
         """The router's `federation.yaml`."""
-        lines = [
-            "# Written by `a2m up` at every start: what is changed here does not stay.",
-            "name: a2m",
-            "tiers:",
-        ]
+        lines = ["# Written by `a2m up` at every start: what is changed here does not stay."]
+        if self.configuration is not None:
+            lines += [f"# It comes from {self.configuration.path}", self.configuration.text(self.urls)]
+            return "\n".join(lines)
+        lines += ["name: a2m", "tiers:"]
         for tier in self.tiers:
             lines += [f"  - name: {tier}", f"    kind: {tier}", f"    url: {self.url(tier)}"]
             lines += [f"    {name}: {_yaml(value)}" for name, value in self._policy(tier).items()]

@@ -103,7 +103,8 @@ def export_to(server: Server, target: str, *, where: JsonObject | None = None) -
     finally:
         with suppress(FileNotFoundError):
             fresh.unlink()
-    rendering.console(stderr=True).print(f"{count} records exported to {target}", soft_wrap=True)
+    said = f"{rendering.counted(count, 'record')} exported to {target}"
+    rendering.console(stderr=True).print(said, soft_wrap=True)
 
 
 async def _copy(client: Client, out: BinaryIO, where: JsonObject | None) -> int:
@@ -167,7 +168,7 @@ def _start(text: str | None) -> int:
 def _show(report: Report, records: int, sessions: int) -> None:
     out = rendering.console()
     rate = report.done / report.seconds if report.seconds else 0.0
-    out.print(f"read            {records:>8}  in {sessions} sessions")
+    out.print(f"read            {records:>8}  in {rendering.counted(sessions, 'session')}")
     out.print(f"written         {report.written:>8}")
     out.print(f"already there   {report.there:>8}")
     out.print(f"refused         {len(report.refused):>8}")

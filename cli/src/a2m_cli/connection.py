@@ -93,6 +93,9 @@ def explain(error: Exception, url: str) -> CliError:
     if isinstance(error, TransportError):
         hint = "\nGive it the token with --token-file." if "HTTP 401" in error.message else ""
         return CliError(error.message + hint, UNREACHABLE)
+    if isinstance(error, A2MError) and error.retryable:
+        hint = "" if "try again" in error.message else "; try again"
+        return CliError(f"not done: {error.message}{hint}")
     if isinstance(error, A2MError):
         return CliError(f"the server refused: {error.message} ({error.code})")
     return CliError(str(error))

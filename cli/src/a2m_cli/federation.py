@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from a2m_cli.blueprint import HOST, ROUTER, Blueprint
-from a2m_cli.children import Child, State, Status, engine_child, service_child
+from a2m_cli.children import Child, Status, engine_child, service_child
 from a2m_cli.connection import CliError
 from a2m_cli.runner import SupervisorError
 from a2m_cli.supervisor import Supervisor
@@ -120,8 +120,8 @@ async def _serve(
 
     def told(status: Status) -> None:
         display.status(status)
-        if announced and status.state is State.READY:
-            announce()  # a child that came back has another pid
+        if announced and not supervisor.stopping:
+            announce()  # a child that ended has no pid, and one that came back another
 
     def announce() -> None:
         if ready_file is not None:

@@ -46,6 +46,11 @@ def safe(value: Json) -> str:
     return text.translate(_SAFE).encode(errors="backslashreplace").decode()
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def objects(value: Json) -> list[JsonObject]:
     """The objects of an array, whatever the server sent."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -119,7 +119,8 @@ class Runner:
                     return "stopping"
                 process = await self._spawn()
         except (EngineError, OSError) as error:
-            if not self.ready.is_set():
+            # Ctrl-C also ends what an engine runs to be made ready: that is no failure of it.
+            if not self.ready.is_set() and not self._stopping.is_set():
                 self._fail(str(error))
             return str(error)
         self._on_spawn(self.child.name, process.pid)

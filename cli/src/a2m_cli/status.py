@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from a2m_cli.rendering import objects
 from a2m_protocol.client import Client
@@ -12,12 +12,16 @@ from a2m_protocol.errors import A2MError, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """A server's tiers, each with `health`: `ok`, or why it does not answer."""
+    """A server's tiers, each with `health`: `ok`, or why it does not answer.
+
+    `moving`: records are on their way between two tiers, which may both count them.
+    """
 
     name: str
     tiers: list[JsonObject]
     sessions: int | None
     degraded: bool
+    moving: bool = False
 
     def wire(self) -> JsonObject:
         return {
@@ -25,6 +29,7 @@ class Health:
             "tiers": [*self.tiers],
             "sessions": self.sessions,
             "degraded": self.degraded,
+            "moving": self.moving,
         }
 
 
@@ -33,13 +38,14 @@ async def look(client: Client, *, deadline: float = 25.0) -> Health:
 
     A federation waits for a tier that hangs before it answers for the others.
     """
-    described, read, sessions = await asyncio.gather(
+    described, read, sessions, moving = await asyncio.gather(
         client.describe(timeout=deadline),
         client.timeline(limit=1, timeout=deadline),  # the cheapest read that no tier is left out of
         _sessions(client, deadline),
+        _moving(client, deadline),
     )
     silent = {str(entry.get("tier")): str(entry.get("reason")) for entry in objects(read.get("degraded"))}
-    return assess(described, silent, sessions)
+    return replace(assess(described, silent, sessions), moving=moving)
 
 
 async def _sessions(client: Client, deadline: float) -> int | None:
@@ -47,6 +53,14 @@ async def _sessions(client: Client, deadline: float) -> int | None:
         return len(objects((await client.sessions(timeout=deadline)).get("sessions")))
     except A2MError:  # a server may have no sessions
         return None
+
+
+async def _moving(client: Client, deadline: float) -> bool:
+    try:
+        page = await client.call("memory/list", {"arrived": True, "limit": 1}, timeout=deadline)
+    except A2MError:  # an extension of ours, and for operators alone
+        return False
+    return bool(objects(page.get("entries")))
 
 
 def assess(described: JsonObject, silent: dict[str, str], sessions: int | None) -> Health:

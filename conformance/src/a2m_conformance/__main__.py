@@ -36,7 +36,9 @@ def conformance(
     trusted: Annotated[
         bool, typer.Option(help="The token is one whose owner parameter is believed.")
     ] = False,
-    dimensions: Annotated[int, typer.Option(help="Width of the first vector in a store without one.")] = 8,
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, help="Fix this width of vectors in a store that has none yet.")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that one check may take.")] = 20.0,
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit report.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write a JSON report.")] = None,

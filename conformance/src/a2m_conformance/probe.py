@@ -25,7 +25,9 @@ class Probe:
     nor what the store held before.
     """
 
-    def __init__(self, wire: Wire, about: Json, *, read_only: bool = False, dimensions: int = 8) -> None:
+    def __init__(
+        self, wire: Wire, about: Json, *, read_only: bool = False, dimensions: int | None = 8
+    ) -> None:
         self.wire = wire
         self.about = about
         self.read_only = read_only
@@ -65,9 +67,16 @@ class Probe:
         return self.about.get("limits") or {}
 
     @property
-    def dimensions(self) -> int:
-        """The width of the store's vectors, or the one with which we fix it."""
+    def width(self) -> int | None:
+        """The width of the store's vectors, or the one with which we may fix it."""
         return part(self.about.get("embeddings"), "dimensions") or self._first_dimensions
+
+    @property
+    def dimensions(self) -> int:
+        """The width, for checks that make no sense without vectors."""
+        if self.width is None:
+            raise NotApplicable("the store has no width of vectors yet: --dimensions N would fix one")
+        return self.width
 
     def has(self, capability: str) -> bool:
         """Whether a capability is declared."""

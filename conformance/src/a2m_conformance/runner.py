@@ -21,7 +21,7 @@ _AT_ONCE = 8
 class Options:
     """What to run: id prefixes (all when empty), local and slow rules or not, seconds a check may take,
     whether the server takes writes (None: find out), whether it believes our `owner` also over HTTP, and the
-    width of the first vector."""
+    width of the first vector (None: write none to a store that has no width yet)."""
 
     only: tuple[str, ...] = ()
     local: bool = True
@@ -29,7 +29,7 @@ class Options:
     timeout: float = 20.0
     read_only: bool | None = None
     trusted: bool = False
-    dimensions: int = 8
+    dimensions: int | None = 8
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from a2m_protocol import jsonrpc
 from a2m_protocol.client import UNSET, Client, HttpTransport, LocalTransport
 from a2m_protocol.errors import A2MError, TransportError
 
@@ -307,6 +308,43 @@ async def test_a_remember_is_retried_only_when_every_record_has_an_id() -> None:
             with suppress(TransportError):
                 await client.remember(records)
         assert len(seen) == calls
+
+
+@pytest.mark.parametrize(
+    ("selected", "calls"),
+    [
+        ({"ids": ["a"]}, 2),
+        ({"ids": ["a"], "owner": "ann"}, 2),
+        ({"ids": ["a"], "query": "tea"}, 1),
+        ({"ids": ["a"], "tier": "working"}, 1),
+        ({"where": {"role": "user"}}, 1),
+        ({"query": "tea"}, 1),
+        ({"key_prefix": "k"}, 1),
+    ],
+)
+async def test_a_forget_is_retried_only_by_ids(selected: dict[str, Any], calls: int) -> None:
+    answer, seen = failing(1, saying(lambda m: result(m, forgotten=1)))
+    async with stub(answer) as server, Client.http(server.url, retries=3) as client:
+        with suppress(TransportError):
+            await client.forget(**selected)
+    assert len(seen) == calls
+
+
+async def test_of_notifications_that_nobody_takes_the_newest_are_kept() -> None:
+    async def answer(message: Any) -> Any:
+        return result(message)
+
+    transport = LocalTransport(answer)
+    async with Client(transport) as client:
+        assert transport.deliver is not None
+        for n in range(5_000):
+            transport.deliver(jsonrpc.notification("memory/event", {"n": n}))
+        pushed = client.notifications()
+        found = [await anext(pushed) for _ in range(4_097)]
+        assert found[0] == {"kind": "reset"}
+        assert [event["n"] for event in found[1:]] == [*range(5_000 - 4_096, 5_000)]
+        transport.deliver(jsonrpc.notification("memory/event", {"n": 5_000}))
+        assert await anext(pushed) == {"n": 5_000}
 
 
 async def test_what_is_not_idempotent_is_never_sent_twice() -> None:

@@ -16,9 +16,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from conftest import Echo
 from a2m_server.settings import ServerSettings
-from a2m_server.stdio import serve_handler
+from a2m_server.stdio import serve
 handler = Echo()
-serve_handler(handler, ServerSettings(max_body=4096, request_timeout=1))
+serve(handler, ServerSettings(max_body=4096, request_timeout=1))
 print("closed", handler.closed, file=sys.stderr)
 """
 

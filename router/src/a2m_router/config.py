@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from a2m_server.store import TierInfo
 
 Kind = Literal["working", "episodic", "semantic", "procedural"]
+Link = Literal["spill_to", "promote_to"]
+LINKS: tuple[Link, ...] = ("spill_to", "promote_to")
 TierName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 
 DEFAULT = """\
@@ -46,7 +48,11 @@ class _Strict(BaseModel):
 
 
 class TierConfig(_Strict):
-    """One tier. `capacity` 0 is unbounded; `ttl` and `half_life` are seconds."""
+    """One tier. `capacity` 0 is unbounded; `ttl` and `half_life` are seconds.
+
+    `ttl` counts from when a record was written or last recalled, and passes over facts (records with a key).
+    `recall: false` leaves a tier out of recall that names none.
+    """
 
     name: TierName
     kind: Kind
@@ -60,6 +66,9 @@ class TierConfig(_Strict):
     half_life: Annotated[float, Field(gt=0)] | None = None
     recall: bool = True
     read_only: bool = False
+
+    def target(self, link: Link) -> str | None:
+        return self.spill_to if link == "spill_to" else self.promote_to
 
     def info(self) -> TierInfo:
         return TierInfo(
@@ -103,8 +112,8 @@ def _problems(tiers: tuple[TierConfig, ...]) -> Iterator[tuple[tuple[int | str, 
         here = ("tiers", at)
         if tier.name in names[:at]:
             yield (*here, "name"), f"there are two tiers named {tier.name}: names must differ"
-        for link in ("spill_to", "promote_to"):
-            target: str | None = getattr(tier, link)
+        for link in LINKS:
+            target = tier.target(link)
             if target is None:
                 continue
             if target not in known:
@@ -117,8 +126,9 @@ def _problems(tiers: tuple[TierConfig, ...]) -> Iterator[tuple[tuple[int | str, 
             elif link == "spill_to" and known[target].kind == "procedural":
                 reason = "procedures are written deliberately, and nothing spills into them"
                 yield (*here, link), f"{tier.name} spills into the procedural tier {target}: {reason}"
-            elif link == "spill_to" and (circle := _circle(tier, known)):
-                yield (*here, link), f"tiers spill in a circle: {' -> '.join(circle)}"
+            elif circle := _circle(tier, link, known):
+                verb = link.removesuffix("_to")
+                yield (*here, link), f"tiers {verb} in a circle: {' -> '.join(circle)}"
         if tier.per_session and tier.kind != "working":
             yield (*here, "per_session"), f"{tier.name} is not of kind working: only that counts by session"
         if tier.per_session and not tier.capacity:
@@ -126,17 +136,22 @@ def _problems(tiers: tuple[TierConfig, ...]) -> Iterator[tuple[tuple[int | str, 
         if tier.promote_to is not None and tier.promote_after is None:
             yield (*here, "promote_to"), f"{tier.name} promotes but does not say when: set promote_after"
     writable = [tier for tier in tiers if not tier.read_only]
-    if writable and not any(tier.kind == "working" for tier in tiers):
-        yield ("tiers",), "there is no tier of kind working, where the records of sessions land: add one"
+    if writable and not any(tier.kind == "working" for tier in writable):
+        yield (
+            ("tiers",),
+            "there is no writable tier of kind working, where the records of sessions land: add one",
+        )
 
 
-def _circle(start: TierConfig, known: Mapping[str, TierConfig]) -> list[str] | None:
-    path, tier = [start.name], start
-    while tier.spill_to is not None and tier.spill_to in known:
-        path.append(tier.spill_to)
-        if tier.spill_to in path[:-1]:
+def _circle(start: TierConfig, link: Link, known: Mapping[str, TierConfig]) -> list[str] | None:
+    """The way from a tier back to one on it by links of one kind."""
+    path = [start.name]
+    target = start.target(link)
+    while target is not None and target in known:
+        path.append(target)
+        if target in path[:-1]:
             return path
-        tier = known[tier.spill_to]
+        target = known[target].target(link)
     return None
 
 

@@ -44,9 +44,17 @@ def key_lock(owner: str | None, key: str) -> str:
     return f"key\n{owner!r}\n{key}"
 
 
+def id_lock(record_id: str) -> str:
+    return f"id\n{record_id}"
+
+
+def group_lock(owner: str | None, group: str) -> str:
+    return f"group\n{owner!r}\n{group}"
+
+
 def entry_locks(entry: Entry) -> Iterator[str]:
     """The locks of a record: of its group, or of itself, and of its key."""
-    yield f"id\n{entry.id}" if entry.group is None else f"group\n{entry.owner!r}\n{entry.group}"
+    yield id_lock(entry.id) if entry.group is None else group_lock(entry.owner, entry.group)
     if entry.key is not None:
         yield key_lock(entry.owner, entry.key)
 

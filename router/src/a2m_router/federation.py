@@ -9,14 +9,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_protocol.where import Scalar
 from a2m_router import merge
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks
 from a2m_router.forgets import Forgetter
 from a2m_router.keeper import Keeper
-from a2m_router.moves import Moved, Mover, Tier, every_entry
-from a2m_router.policy import Unit, newest, units
+from a2m_router.listing import every_entry
+from a2m_router.moves import Moved, Mover
+from a2m_router.policy import units
 from a2m_router.repair import Repairer
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.writes import Placer
@@ -36,6 +38,7 @@ from a2m_server.store import (
 )
 
 EXTENSIONS = frozenset({"transfer", "list", "touch"})
+ALL = frozenset(Capability)
 MARKED = 100_000
 
 
@@ -61,7 +64,7 @@ class Federation:
         self._locks = locks or Locks()
         self._readers = readers or Readers()
         self._mover = Mover(self._locks, self._readers)
-        self._forgetter = Forgetter(self._tiers, self._readers, clock)
+        self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock)
         self._repairer = Repairer(self._tiers, self._locks)
         self._placer = Placer(self._tiers, self._locks, self._readers, self._repairer, clock)
         self._keeper = Keeper(
@@ -70,6 +73,7 @@ class Federation:
             self._forgetter,
             self._repairer,
             events,
+            parted=self._is_parted,
             interval=interval,
             clock=clock,
         )
@@ -83,14 +87,20 @@ class Federation:
             self._keeping = asyncio.create_task(self._keeper.run())
 
     async def close(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeping
-        await asyncio.gather(*(member.store.close() for member in self._tiers.members))
+        try:
+            if self._keeping is not None:
+                self._keeping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._keeping
+        finally:
+            await asyncio.gather(*(member.store.close() for member in self._tiers.members))
 
     async def ready(self) -> None:
-        await ask_all(self._tiers.members, lambda member: member.store.ready())
+        """Return when turns can be taken: the tier where records land answers; without one, any tier."""
+        members = self._tiers.members if self._tiers.read_only else [self._tiers.entry]
+        answers, silent = await ask(members, lambda member: member.store.ready())
+        if not answers:
+            raise unavailable(f"tier {silent[0].tier}", silent[0].reason)
 
     async def info(self) -> StoreInfo:
         known = [member.info for member in self._tiers.members if member.info is not None]
@@ -98,7 +108,7 @@ class Federation:
         first = known[0] if known else None
         return StoreInfo(
             name=self._name,
-            capabilities=frozenset(Capability),
+            capabilities=ALL if self._tiers.scoped else ALL - {Capability.SCOPES},
             extensions=EXTENSIONS,
             tiers=tuple(member.config.info() for member in self._tiers.members),
             read_only=self._tiers.read_only,
@@ -126,10 +136,13 @@ class Federation:
         return written
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
-        """Take records in as they were: an import or a restore."""
+        """Take records in as they were: an import or a restore.
+
+        Of what has moved before, working's tombstones may know less than the record: all tiers are asked.
+        """
         first_vectors = self._tiers.check_width(drafts)
         entry = self._tiers.entry
-        if all(draft.key is None and draft.tier in (None, entry.name) for draft in drafts):
+        if all(d.key is None and d.moves == 0 and d.tier in (None, entry.name) for d in drafts):
             written = [replace(w, tier=w.tier or entry.name) for w in await entry.store.transfer(drafts)]
         else:
             written = await self._placer.transfer(drafts)
@@ -143,50 +156,73 @@ class Federation:
         members, where = self._tiers.readable(search.filter.tier, search.filter.where)
         if search.filter.tier is None:
             members = [member for member in members if member.config.recall]
+        if search.filter.key_prefix is not None:
+            members = [member for member in members if member.has(Capability.KEYS)]
+        if search.embedding is not None and search.text is None:
+            members = [member for member in members if member.has(Capability.EMBEDDINGS)]
         asked = replace(search, filter=replace(search.filter, where=where, tier=None))
+        by_words = replace(asked, embedding=None)
+
+        async def ask_one(member: Member) -> Found:
+            return await member.store.search(asked if member.has(Capability.EMBEDDINGS) else by_words)
+
         with self._readers.reading():
-            answers, silent = await ask(members, lambda member: member.store.search(asked))
+            answers, silent = await ask(members, ask_one)
         records = {tier: found.records for tier, found in answers.items()}
         if search.text is None and search.embedding is None:
             return Found(merge.by_recency(records, search.limit), degraded=tuple(silent))
-        return Found(merge.by_rank(records, search.limit), degraded=tuple(silent))
+        return Found(merge.by_rank(records, search.limit, search.text), degraded=tuple(silent))
 
     async def timeline(self, page: Page) -> Found:
         members, where = self._tiers.readable(page.filter.tier, page.filter.where)
+        if page.filter.ids is not None or page.filter.words is not None:
+            members = [member for member in members if member.movable]
+        if page.filter.key_prefix is not None:
+            members = [member for member in members if member.has(Capability.KEYS)]
         asked = replace(page, filter=replace(page.filter, where=where, tier=None))
-        sessions = page.filter.where.only("session")
-        answers: dict[str, Found] = {}
+
+        async def ask_one(member: Member) -> Found:
+            return await member.store.timeline(asked)
+
         with self._readers.reading():
-            if sessions is not None and not self._tiers.read_only and self._tiers.entry in members:
-                entry = self._tiers.entry
-                if entry.movable and not any(session in self._marked for session in sessions):
-                    answers, silent = await ask([entry], lambda member: member.store.timeline(asked))
-                    if not silent and not answers[entry.name].elsewhere:
-                        return Found(_placed(answers[entry.name].records, entry.name))
-                    members = [member for member in members if member is not entry or silent]
-                    self._mark(sessions)
-            more, silent = await ask(members, lambda member: member.store.timeline(asked))
-        records = {tier: found.records for tier, found in (answers | more).items()}
+            first = self._enough(page.filter, members)
+            answers, silent = await ask(first, ask_one)
+            rest = [member for member in members if member not in first]
+            if rest and (silent or any(found.elsewhere for found in answers.values())):
+                self._mark(page.filter.where.only("session") or ())
+                more, also_silent = await ask(rest, ask_one)
+                answers, silent = answers | more, silent + also_silent
+        records = {tier: found.records for tier, found in answers.items()}
         return Found(merge.in_order(records, page.limit), degraded=tuple(silent))
 
+    def _enough(self, selected: Filter, members: list[Member]) -> list[Member]:
+        """Whom a timeline asks first: of a session that never had records elsewhere, not the tiers below.
+
+        Tiers that have no part in moves keep no such mark, and are asked always.
+        """
+        sessions = selected.where.only("session")
+        if sessions is None or self._tiers.read_only or any(session in self._marked for session in sessions):
+            return members
+        entry = self._tiers.entry
+        return [m for m in members if m is entry or not m.movable] if entry in members else members
+
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+        members = [member for member in self._tiers.members if member.has(Capability.KEYS)]
         with self._readers.reading():
-            answers = await ask_all(
-                self._tiers.members, lambda member: member.store.fetch(key, scope, vectors=vectors)
-            )
+            answers = await ask_all(members, lambda member: member.store.fetch(key, scope, vectors=vectors))
         found = merge.distinct({tier: [record] for tier, record in answers.items() if record is not None})
-        own = [record for record in found.values() if record.owner == scope.owner]
-        best: Record | None = None
-        for record in own or found.values():
-            best = record if best is None else newest(best, record)
-        return best
+        return min(
+            found.values(),
+            key=lambda r: (r.owner != scope.owner, r.owner is not None, -r.revision, -r.moves, r.seq, r.id),
+            default=None,
+        )
 
     async def forget(self, selected: Filter) -> Forgotten:
         return await self._forgetter.forget(selected)
 
     async def sessions(self, scope: Scope) -> list[SessionInfo]:
-        answers, _ = await ask(self._tiers.members, lambda member: member.store.sessions(scope))
-        return merge.sessions(answers)
+        members = [member for member in self._tiers.members if member.has(Capability.SESSIONS)]
+        return merge.sessions(await ask_all(members, lambda member: member.store.sessions(scope)))
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         """Add to the salience of records wherever they are; no move of them is under way meanwhile."""
@@ -206,18 +242,21 @@ class Federation:
         writable = [member for member in self._tiers.members if member.movable]
         await ask(writable, lambda member: member.store.touch(ids, at))
 
-    async def promote(self, ids: Sequence[str], tier: str, salience: float, scope: Scope) -> int:
-        wanted = set(ids)
+    async def promote(
+        self, ids: Sequence[str], tier: str, salience: float, scope: Scope
+    ) -> dict[str, str | None]:
         moved = await self._move(Filter(scope, ids=tuple(dict.fromkeys(ids))), tier, salience)
-        return len(wanted.intersection(moved.ids))
+        if moved.failed is not None:
+            raise moved.failed
+        return {i: moved.ids[i] for i in dict.fromkeys(ids) if i in moved.ids}
 
     async def consolidate(self) -> Consolidated:
-        return (await self._keeper.consolidate())[0]
+        return await self._keeper.consolidate()
 
-    async def close_session(self, session: str, scope: Scope) -> tuple[Consolidated, int]:
-        flushed = await self._keeper.close_session(session, scope)
+    async def close_session(self, session: str, scope: Scope) -> Consolidated:
+        result = await self._keeper.close_session(session, scope)
         self._mark((session,))
-        return Consolidated(moved=flushed), flushed
+        return result
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         members, where = self._tiers.readable(selected.tier, selected.where)
@@ -251,19 +290,17 @@ class Federation:
         return placed
 
     async def _move(self, selected: Filter, tier: str, salience: float) -> Moved:
-        target = self._tiers.get(tier)
+        target = self._tiers.target(tier)
         done = Moved()
         for source, entries in (await self._located(selected)).items():
-            if source == tier:
-                continue
-            whole: list[Unit] = units(entries)
-            member = self._tiers.get(source)
-            done.add(
-                await self._mover.move(
-                    whole, Tier(source, member.store), Tier(tier, target.store), salience=salience
-                )
-            )
+            if source != tier:
+                moving = units(entries)
+                member = self._tiers.get(source)
+                done.add(await self._mover.move(moving, member, target, salience=salience))
         return done
+
+    def _is_parted(self, session: str | None) -> bool:
+        return session in self._marked
 
     async def _located(self, selected: Filter) -> dict[str, list[Entry]]:
         """Matching entries by the tier that holds them; of two copies, where the further moved one is."""
@@ -296,10 +333,6 @@ def _settled(wrote: Written, tier: str) -> Written:
     if wrote.outcome == "moved":
         return replace(wrote, outcome="existing")
     return replace(wrote, tier=tier)
-
-
-def _placed(records: Sequence[Record], tier: str) -> list[Record]:
-    return [record.model_copy(update={"tier": tier}) for record in records]
 
 
 def _entries(answers: dict[str, list[Entry]]) -> list[Entry]:

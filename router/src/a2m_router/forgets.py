@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from a2m_protocol.errors import unavailable
-from a2m_router.coordination import Clock, Readers
-from a2m_router.moves import every_entry
+from a2m_router.coordination import Clock, Locks, Readers, entry_locks, id_lock
+from a2m_router.listing import PAGE, every_entry
 from a2m_router.tiers import Member, Tiers, ask_all
-from a2m_server.store import EVERYONE, Buried, Entry, Filter, Forgotten, Tombstone
+from a2m_server.store import EVERYONE, Entry, Filter, Forgotten, Tombstone
 
 ROUNDS = 20
+
+
+@dataclass(slots=True)
+class _Receipt:
+    owners: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    tiers: Counter[str] = field(default_factory=Counter[str])
+
+
+@dataclass(slots=True)
+class _Held:
+    """What matches: each record once, and the tiers that hold it."""
+
+    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    tiers: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, tier: str, entry: Entry) -> None:
+        held = self.entries.get(entry.id)
+        self.entries[entry.id] = entry if held is None or entry.seq > held.seq else held
+        self.tiers.setdefault(entry.id, []).append(tier)
 
 
 class Forgetter:
     """Resolves what a forget selects in every tier and leaves tombstones in all of them."""
 
-    def __init__(self, tiers: Tiers, readers: Readers, clock: Clock) -> None:
+    def __init__(self, tiers: Tiers, locks: Locks, readers: Readers, clock: Clock) -> None:
         self._tiers = tiers
+        self._locks = locks
         self._readers = readers
         self._clock = clock
 
@@ -28,63 +48,84 @@ class Forgetter:
 
         Raises a retryable error when a writable tier does not answer: what was already removed stays so.
         """
-        horizon = self._clock()
-        owners: dict[str, str | None] = {}
-        removed: Counter[str] = Counter()
-        gone: set[str] = set()
-        claimed: dict[str, Entry] = {}
+        begun = self._clock()
+        horizon = begun
+        receipt = _Receipt()
         for turn in range(ROUNDS):
-            found = await self._resolve(selected)
+            held = await self._resolve(selected)
             if turn == 0:
-                horizon = max([horizon, *(entry.seq for entry in found.values())])
-                claimed = await self._unheld(selected, found)
-            old = {i: entry for i, entry in (claimed | found).items() if entry.seq <= horizon}
-            claimed = {}
+                horizon = max([begun, *(entry.seq for entry in held.entries.values())])
+                await self._forbid(selected, held, begun)
+            old = [entry for entry in held.entries.values() if entry.seq <= horizon]
             if not old:
                 break
-            for tier, outcomes in (await self._bury(old, horizon)).items():
-                taken = [i for i, outcome in outcomes.items() if outcome == "forgotten"]
-                removed[tier] += len(taken)
-                gone.update(taken)
-                owners |= {i: old[i].owner for i in taken}
+            for at in range(0, len(old), PAGE):
+                await self._forget(selected, old[at : at + PAGE], begun, receipt)
         else:
             raise unavailable("this forget", "what it selects is being moved about too fast")
-        ids, foreign = await self._elsewhere(selected)
-        return Forgotten([*gone, *ids], {**removed, **foreign}, owners)
+        await self._forget_elsewhere(selected, begun, receipt)
+        return Forgotten([*receipt.owners], receipt.tiers, receipt.owners)
 
-    async def _resolve(self, selected: Filter) -> dict[str, Entry]:
+    async def _forget(
+        self, selected: Filter, entries: Iterable[Entry], begun: int, receipt: _Receipt
+    ) -> None:
+        """Bury what of `entries` still matches, with its locks held: a rewritten value may match no more."""
+        locks = {name for entry in entries for name in (id_lock(entry.id), *entry_locks(entry))}
+        async with self._locks.hold(locks):
+            held = await self._resolve(replace(selected, ids=tuple(entry.id for entry in entries)))
+            for record_id, kept in (await self._bury(held.entries.values(), begun)).items():
+                if not kept:
+                    receipt.owners[record_id] = held.entries[record_id].owner
+                    receipt.tiers.update(held.tiers[record_id])
+
+    async def _resolve(self, selected: Filter) -> _Held:
         members, where = self._tiers.readable(selected.tier, selected.where)
         asked = replace(selected, where=where, tier=None)
         movable = [member for member in members if member.movable]
         with self._readers.reading():
             answers = await ask_all(movable, lambda member: every_entry(member.store, asked))
-        found: dict[str, Entry] = {}
-        for entries in answers.values():
+        held = _Held()
+        for tier, entries in answers.items():
             for entry in entries:
-                held = found.get(entry.id)
-                found[entry.id] = entry if held is None or entry.seq > held.seq else held
-        return found
+                held.add(tier, entry)
+        return held
 
-    async def _unheld(self, selected: Filter, found: Mapping[str, Entry]) -> dict[str, Entry]:
-        """Ids named outright that no tier holds: an import under way may bring them yet."""
+    async def _forbid(self, selected: Filter, held: _Held, begun: int) -> None:
+        """Leave tombstones of ids named outright that no tier holds: an import under way may bring them.
+
+        Only who sees every owner, or no owner's, may: whose id it will be is not known.
+        """
         narrowed = selected.where or selected.words is not None or selected.key_prefix or selected.tier
-        missing = tuple(i for i in selected.ids or () if i not in found)
-        if narrowed or not missing:
-            return {}
-        held = await self._resolve(Filter(EVERYONE, ids=missing))
-        scope = selected.scope
-        absent = {i: Entry(i, seq=0, etag="", owner=scope.owner) for i in missing if i not in held}
-        return absent | {i: entry for i, entry in held.items() if scope.sees(entry.owner)}
+        missing = [i for i in selected.ids or () if i not in held.entries]
+        if narrowed or not missing or selected.scope.owner is not None:
+            return
+        for at in range(0, len(missing), PAGE):
+            part = missing[at : at + PAGE]
+            async with self._locks.hold(id_lock(i) for i in part):
+                found = await self._resolve(Filter(EVERYONE, ids=tuple(part)))
+                absent = [Entry(i, seq=0, etag="") for i in part if i not in found.entries]
+                await self._bury(absent, begun)
 
-    async def _bury(self, old: Mapping[str, Entry], horizon: int) -> dict[str, dict[str, Buried]]:
+    async def _bury(self, entries: Iterable[Entry], begun: int) -> Mapping[str, bool]:
+        """Put `forgotten` tombstones in every tier of ours; whether a newer record of the id stays."""
         graves = [
-            Tombstone(entry.id, "forgotten", horizon, owner=entry.owner, key=entry.key, session=entry.session)
-            for entry in old.values()
+            Tombstone(
+                id=entry.id,
+                reason="forgotten",
+                seq=max(begun, entry.seq),
+                owner=entry.owner,
+                key=entry.key,
+                session=entry.session,
+            )
+            for entry in entries
         ]
-        return await ask_all(self._tiers.movable(), lambda member: member.store.bury(graves))
+        if not graves:
+            return {}
+        answers = await ask_all(self._tiers.movable(), lambda member: member.store.bury(graves))
+        return {grave.id: any(told.get(grave.id) == "live" for told in answers.values()) for grave in graves}
 
-    async def _elsewhere(self, selected: Filter) -> tuple[list[str], dict[str, int]]:
-        """The same in tiers that know no tombstones, by their own forget."""
+    async def _forget_elsewhere(self, selected: Filter, begun: int, receipt: _Receipt) -> None:
+        """The same in tiers that know no tombstones, by their own forget; our claims of its ids go too."""
         members, where = self._tiers.readable(selected.tier, selected.where)
         asked = replace(selected, where=where, tier=None)
         foreign = [member for member in members if member.writable and not member.movable]
@@ -92,6 +133,7 @@ class Forgetter:
         async def forget(member: Member) -> Forgotten:
             return await member.store.forget(asked)
 
-        answers = await ask_all(foreign, forget)
-        ids = [record_id for receipt in answers.values() for record_id in receipt.ids]
-        return ids, {tier: len(receipt.ids) for tier, receipt in answers.items()}
+        for tier, told in (await ask_all(foreign, forget)).items():
+            receipt.tiers[tier] += len(told.ids) or sum(told.tiers.values())
+            receipt.owners |= dict.fromkeys(told.ids)
+            await self._bury([Entry(i, seq=0, etag="") for i in told.ids], begun)

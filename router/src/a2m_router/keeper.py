@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
-from a2m_protocol.where import Condition, Op, Scalar, Where
+from a2m_protocol.where import Condition, Op, Where
 from a2m_router.coordination import Clock
 from a2m_router.forgets import Forgetter
-from a2m_router.moves import Moved, Mover, Tier, every_entry
+from a2m_router.listing import any_of, every_entry, first_entries, group_members
+from a2m_router.moves import Moved, Mover
 from a2m_router.policy import Unit, overflow, units
 from a2m_router.repair import Repairer
-from a2m_router.tiers import Member, Tiers, ask
+from a2m_router.reunion import Reunion
+from a2m_router.tiers import Member, Tiers
 from a2m_server import events
 from a2m_server.events import EventLog
 from a2m_server.store import EVERYONE, Consolidated, Entry, Filter, Scope, Written
@@ -25,16 +28,30 @@ Bucket = tuple[str | None, str | None]
 
 REMEMBERED = 10_000
 WORKERS = 4
-PAUSE = 1.0
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 60.0
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a round of keeping did."""
+
+    moved: Moved = field(default_factory=Moved)
+    promoted: Moved = field(default_factory=Moved)
+    dropped: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+
+    def told(self) -> Consolidated:
+        return Consolidated(self.moved.ids, self.promoted.ids, self.dropped)
 
 
 class Keeper:
     """Keeps each tier within its policy.
 
     `wrote` is called in the path of a turn and only counts; everything else happens in `run`'s tasks or in
-    the calls that ask for it. `interval` is the pause between sweeps in seconds.
+    the calls that ask for it. `parted` tells whether a session may have records elsewhere; `interval` is the
+    pause between sweeps in seconds.
     """
 
     def __init__(
@@ -45,6 +62,7 @@ class Keeper:
         repairer: Repairer,
         log_to: EventLog,
         *,
+        parted: Callable[[str | None], bool],
         interval: float,
         clock: Clock,
     ) -> None:
@@ -52,29 +70,35 @@ class Keeper:
         self._mover = mover
         self._forgetter = forgetter
         self._repairer = repairer
+        self._reunion = Reunion(tiers, mover)
         self._events = log_to
+        self._parted = parted
         self._interval = interval
         self._clock = clock
         self._counts: OrderedDict[Bucket, int] = OrderedDict()
         self._due: OrderedDict[Bucket, None] = OrderedDict()
+        self._pauses: dict[Bucket, float] = {}
         self._wake = asyncio.Event()
 
     def wrote(self, drafts: Sequence[Draft], written: Sequence[Written]) -> None:
-        """Count what a write added to the working tier, and mark sessions that are over capacity."""
-        entry = self._tiers.entry
-        if not entry.config.capacity or entry.config.spill_to is None:
-            return
+        """Count what a write added to the working tier, and mark what the background has to look at."""
+        config = self._tiers.entry.config
         for draft, wrote in zip(drafts, written, strict=True):
-            if wrote.outcome != "created" or wrote.tier not in (None, entry.name):
+            if wrote.outcome != "created":
                 continue
-            bucket = (draft.owner, draft.session) if entry.config.per_session else (None, None)
+            elsewhere = wrote.tier not in (None, config.name)
+            if draft.group is not None and (elsewhere or self._parted(draft.session)):
+                self._reunion.add(draft.owner, draft.group)
+                self._wake.set()
+            if elsewhere or not config.capacity or config.spill_to is None:
+                continue
+            bucket = (draft.owner, draft.session) if config.per_session else (None, None)
             count = self._counts.pop(bucket, None)
             if count is not None:
                 self._counts[bucket] = count + 1
-            if count is None or count + 1 > entry.config.capacity or draft.group is not None:
+            if (count is None or count + 1 > config.capacity) and bucket not in self._pauses:
                 self._due[bucket] = None
-        if self._due:
-            self._wake.set()
+                self._wake.set()
 
     async def run(self) -> None:
         """Spill what is marked and sweep now and then, until cancelled."""
@@ -83,174 +107,178 @@ class Keeper:
             for _ in range(WORKERS):
                 tasks.create_task(self._spilling())
 
-    async def consolidate(self) -> tuple[Consolidated, set[str | None]]:
-        """Settle what moves left, promote what was earned, then bring every tier to its capacity.
-
-        Returns what was done, and to whose records.
-        """
-        repaired = await self._repairer.repair()
-        promoted = Moved()
+    async def consolidate(self) -> Consolidated:
+        """Settle what moves left, promote what was earned, then bring every tier to its capacity."""
+        kept = Kept()
+        kept.moved.ids |= await self._repairer.repair()
+        kept.moved.add(await self._reunion.reunite())
         for member in self._tiers.movable():
-            promoted.add(await self._promote_earned(member))
-        moved, dropped = Moved(), 0
+            kept.promoted.add(await self._promote_earned(member))
         for member in self._tiers.movable():
-            spilled, lost = await self._relieve(member)
-            moved.add(spilled)
-            dropped += lost
-        owners = {*moved.ids.values(), *promoted.ids.values()}
-        return Consolidated(repaired + len(moved.ids), len(promoted.ids), dropped), owners
+            await self._relieve(member, kept)
+        return kept.told()
 
-    async def close_session(self, session: str, scope: Scope) -> int:
-        """Move a session's records out of the working tier; how many left it."""
+    async def close_session(self, session: str, scope: Scope) -> Consolidated:
+        """Move a session's records out of the working tier; raises what kept some of them there for now."""
         entry = self._tiers.entry
         below = self._below(entry)
         if below is None:
-            return 0
-        selected = Filter(scope, _equal("session", session))
-        leaving = units(await every_entry(entry.store, selected))
-        moved = await self._mover.move(leaving, _tier(entry), _tier(below))
+            return Consolidated()
+        leaving = units(await every_entry(entry.store, Filter(scope, any_of("session", [session]))))
+        moved = await self._mover.move(leaving, entry, below)
         for bucket in {(e.owner, e.session) for unit in leaving for e in unit.entries}:
             self._counts.pop(bucket, None)
-        return len(moved.ids)
+        if moved.failed is not None:
+            raise moved.failed
+        return Consolidated(moved=moved.ids)
 
     async def _spilling(self) -> None:
         while True:
-            while not self._due:
+            while not self._due and not self._reunion.due:
                 self._wake.clear()
                 await self._wake.wait()
-            bucket, _ = self._due.popitem(last=False)
+            bucket = self._due.popitem(last=False)[0] if self._due else None
+            kept = Kept()
             try:
-                moved = await self._relieve_bucket(bucket)
+                kept.moved.add(await self._reunion.reunite())
+                if bucket is not None:
+                    await self._relieve_bucket(self._tiers.entry, bucket, kept)
+                put_off = kept.moved.failed is not None
             except A2MError as error:
                 log.warning("a session was not spilled, and will be later: %s", error.message)
-                await asyncio.sleep(PAUSE)
-                self._due[bucket] = None
-                continue
-            self._log(Consolidated(moved=len(moved.ids)), set(moved.ids.values()))
-            if any(why not in ("gone", "moved", "forgotten", "absent") for why in moved.stayed.values()):
-                await asyncio.sleep(PAUSE)
-                self._due[bucket] = None
+                put_off = True
+            except Exception:
+                log.exception("a session could not be spilled")
+                put_off = True
+            self._log(kept.told())
+            self._again_later(bucket, put_off)
+
+    def _again_later(self, bucket: Bucket | None, put_off: bool) -> None:
+        """Let a bucket that failed wait, each time longer, without a worker waiting with it."""
+        if not put_off:
+            self._pauses.pop(bucket or (None, None), None)
+        elif bucket is not None:
+            pause = min(2 * self._pauses.get(bucket, FIRST_PAUSE / 2), LONGEST_PAUSE)
+            self._pauses[bucket] = pause
+            asyncio.get_running_loop().call_later(pause, self._mark, bucket)
+
+    def _mark(self, bucket: Bucket) -> None:
+        self._due[bucket] = None
+        self._wake.set()
 
     async def _sweeping(self) -> None:
+        first = True
         while True:
             try:
                 await self._tiers.learn()
-                self._log(*await self.consolidate())
+                if first and not self._tiers.read_only:
+                    await self._find_parted()
+                    first = False
+                self._log(await self.consolidate())
             except A2MError as error:
                 log.warning("a sweep was cut short: %s", error.message)
+            except Exception:
+                log.exception("a sweep failed")
             await asyncio.sleep(self._interval)
 
-    def _log(self, result: Consolidated, owners: set[str | None]) -> None:
+    def _log(self, result: Consolidated) -> None:
         if result.moved or result.promoted or result.dropped:
-            self._events.add(events.consolidated(result, owners), background=True)
+            self._events.add(events.consolidated(result), background=True)
 
-    async def _relieve(self, member: Member) -> tuple[Moved, int]:
-        """Bring one tier to its capacity and its `ttl`: what moved, and how many were dropped."""
-        done, dropped = Moved(), 0
+    async def _find_parted(self) -> None:
+        """At start: every group of the working tier may have members elsewhere."""
+        grouped = Where((Condition("group", False, Op.EXISTS, (True,)),))
+        for entry in await every_entry(self._tiers.entry.store, Filter(EVERYONE, grouped)):
+            if entry.group is not None:
+                self._reunion.add(entry.owner, entry.group)
+
+    async def _relieve(self, member: Member, kept: Kept) -> None:
+        """Bring one tier to its capacity and its `ttl`."""
         config = member.config
-        if config.kind == "working" and config.per_session:
-            for bucket in await self._buckets(member):
-                done.add(await self._relieve_bucket(bucket, member))
+        if config.per_session:
+            for bucket in await self._crowded(member):
+                await self._relieve_bucket(member, bucket, kept)
         elif config.capacity:
             count = sum((await member.store.counts(EVERYONE)).values())
             if count > config.capacity:
-                moved, lost = await self._send_down(member, await self._excess(member, count))
-                done.add(moved)
-                dropped += lost
+                await self._send_down(member, await self._excess(member, count), kept)
         if config.ttl is not None:
-            moved, lost = await self._send_down(member, units(await self._expired(member, config.ttl)))
-            done.add(moved)
-            dropped += lost
-        return done, dropped
+            await self._send_down(member, units(await self._expired(member, config.ttl)), kept)
 
-    async def _excess(self, member: Member, count: int) -> list[Unit]:
-        """What has to leave a tier of `count` records: the oldest, or what has decayed the furthest."""
-        config = member.config
-        if config.half_life is None:
-            return units(await member.store.entries(Filter(), count - config.capacity, None))
-        entries = await every_entry(member.store, Filter())
-        return overflow(entries, config.capacity, half_life=config.half_life, now=self._clock())
-
-    async def _relieve_bucket(self, bucket: Bucket, member: Member | None = None) -> Moved:
-        member = member or self._tiers.entry
+    async def _relieve_bucket(self, member: Member, bucket: Bucket, kept: Kept) -> None:
         config = member.config
         if not config.per_session:
-            return (await self._relieve(member))[0]
+            await self._relieve(member, kept)
+            return
         owner, session = bucket
-        selected = Filter(EVERYONE, _equal("session", session, "owner", owner))
+        selected = Filter(EVERYONE, any_of("session", [session], "owner", [owner]))
         entries = await every_entry(member.store, selected)
         leaving = overflow(entries, config.capacity, half_life=config.half_life, now=self._clock())
-        done = Moved()
-        for below, late in (await self._parted(member, entries)).items():
-            done.add(await self._mover.move(late, _tier(member), _tier(self._tiers.get(below))))
-        gone = set(done.ids)
-        leaving = [unit for unit in leaving if not gone.intersection(unit.ids)]
-        done.add((await self._send_down(member, leaving))[0])
-        self._counts[bucket] = len(entries) - len(done.ids)
+        before = len(kept.moved.ids)
+        await self._send_down(member, leaving, kept)
+        self._counts[bucket] = len(entries) - (len(kept.moved.ids) - before)
         while len(self._counts) > REMEMBERED:
             self._counts.popitem(last=False)
-        return done
 
-    async def _send_down(self, member: Member, leaving: Sequence[Unit]) -> tuple[Moved, int]:
+    async def _send_down(self, member: Member, leaving: Sequence[Unit], kept: Kept) -> None:
+        """Move units to the tier below; where there is none, drop them."""
         if not leaving:
-            return Moved(), 0
-        below = self._below(member)
-        if below is not None:
-            return await self._mover.move(leaving, _tier(member), _tier(below)), 0
-        ids = tuple(i for unit in leaving for i in unit.ids)
-        return Moved(), len((await self._forgetter.forget(Filter(ids=ids, tier=member.name))).ids)
+            return
+        if member.config.spill_to is not None:
+            below = self._below(member)
+            if below is not None:
+                kept.moved.add(await self._mover.move(leaving, member, below))
+            return
+        entries = [entry for unit in leaving for entry in unit.entries]
+        members = await group_members(member.store, entries)
+        ids = tuple({e.id: None for e in [*entries, *members]})
+        kept.dropped |= (await self._forgetter.forget(Filter(ids=ids, tier=member.name))).owners
 
     async def _promote_earned(self, member: Member) -> Moved:
         config = member.config
         if config.promote_to is None or config.promote_after is None:
             return Moved()
+        target = self._tiers.get(config.promote_to)
+        if not target.movable:
+            return Moved()
         earned = Where((Condition("access_count", False, Op.GTE, (config.promote_after,)),))
         entries = await every_entry(member.store, Filter(EVERYONE, earned))
-        target = self._tiers.get(config.promote_to)
-        return await self._mover.move(units(entries), _tier(member), _tier(target))
+        return await self._mover.move(units(entries), member, target)
 
-    async def _parted(self, member: Member, entries: Sequence[Entry]) -> dict[str, list[Unit]]:
-        """Units whose group has members in a tier below already, by that tier."""
-        groups = tuple({e.group for e in entries if e.group is not None})
-        if not groups:
-            return {}
-        others = [m for m in self._tiers.movable() if m is not member]
-        selected = Filter(EVERYONE, Where((Condition("group", False, Op.IN, groups),)))
-        answers, _ = await ask(others, lambda other: every_entry(other.store, selected))
-        home = {(e.owner, e.group): tier for tier, found in answers.items() for e in found}
-        parted: dict[str, list[Unit]] = {}
-        for unit in units(e for e in entries if (e.owner, e.group) in home):
-            first = unit.entries[0]
-            parted.setdefault(home[first.owner, first.group], []).append(unit)
-        return parted
+    async def _excess(self, member: Member, count: int) -> list[Unit]:
+        """What has to leave a tier of `count` records: the oldest, or what has decayed the furthest."""
+        config = member.config
+        if config.half_life is None:
+            return units(await first_entries(member.store, Filter(), count - config.capacity))
+        entries = await every_entry(member.store, Filter())
+        return overflow(entries, config.capacity, half_life=config.half_life, now=self._clock())
 
-    async def _buckets(self, member: Member) -> list[Bucket]:
-        """The sessions over capacity, and those with groups that may have been parted."""
+    async def _crowded(self, member: Member) -> list[Bucket]:
+        """The sessions over capacity, the implicit one of records without a session included."""
         infos = await member.store.sessions(EVERYONE)
-        loose = await every_entry(member.store, Filter(EVERYONE, _equal("session", None)))
         counts: Counter[Bucket] = Counter({(i.owner, i.session): i.records for i in infos})
-        counts.update((entry.owner, None) for entry in loose)
-        capacity = member.config.capacity
-        return [bucket for bucket, count in counts.items() if count > capacity]
+        total = sum((await member.store.counts(EVERYONE)).values())
+        if total - counts.total() > member.config.capacity:
+            loose = await every_entry(member.store, Filter(EVERYONE, any_of("session", [None])))
+            counts.update((entry.owner, None) for entry in loose)
+        return [bucket for bucket, count in counts.items() if count > member.config.capacity]
 
     async def _expired(self, member: Member, ttl: float) -> list[Entry]:
         cutoff = format_ms(self._clock() // 1_000 - int(ttl * 1_000))
-        old = Where((Condition("created_at", False, Op.LT, (cutoff,)),))
+        old = Where(
+            (
+                Condition("created_at", False, Op.LT, (cutoff,)),
+                Condition("key", False, Op.EXISTS, (False,)),
+            )
+        )
         entries = await every_entry(member.store, Filter(EVERYONE, old))
         return [e for e in entries if e.accessed_at is None or e.accessed_at < cutoff]
 
     def _below(self, member: Member) -> Member | None:
-        target = member.config.spill_to
-        return None if target is None else self._tiers.get(target)
-
-
-def _tier(member: Member) -> Tier:
-    return Tier(member.name, member.store)
-
-
-def _equal(*pairs: Scalar) -> Where:
-    """A filter of equalities on record fields, from field, value, field, value."""
-    fields = pairs[::2]
-    return Where(
-        tuple(Condition(str(f), False, Op.IN, (value,)) for f, value in zip(fields, pairs[1::2], strict=True))
-    )
+        """The tier that a member spills into; None where there is none that can take part in a move."""
+        name = member.config.spill_to
+        below = None if name is None else self._tiers.get(name)
+        if below is not None and not below.movable:
+            log.warning("%s cannot spill into %s, which has no part in moves", member.name, below.name)
+            return None
+        return below

@@ -11,27 +11,20 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from a2m_protocol.errors import A2MError
+from a2m_protocol.errors import A2MError, invalid_params
 from a2m_protocol.types import Draft, Record
-from a2m_protocol.where import Condition, Op, Where
 from a2m_router.coordination import Locks, Readers, entry_locks
+from a2m_router.listing import group_members
 from a2m_router.policy import Unit, arrival, batches, standing, units
-from a2m_server.store import EVERYONE, Deleted, Entry, Filter, Named, TierStore
+from a2m_router.tiers import Member
+from a2m_server.store import Deleted, Named
 
-BATCH = 200
-PAGE = 1_000
+BATCH = 100
 UNDO_ATTEMPTS = 5
 COPY_ATTEMPTS = 3
+LOCK_ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """A tier that can be part of a move."""
-
-    name: str
-    store: TierStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +37,19 @@ class Pair:
 
 @dataclass(slots=True)
 class Moved:
-    """What a move did: the ids that changed tier, each with its owner, and why each of the others stayed."""
+    """What a move did: the ids that changed tier, each with its owner, and why each of the others stayed.
+
+    `failed` is the last failure that may pass: the same move may do more later.
+    """
 
     ids: dict[str, str | None] = field(default_factory=dict[str, str | None])
     stayed: dict[str, str] = field(default_factory=dict[str, str])
+    failed: A2MError | None = None
 
     def add(self, other: Moved) -> None:
         self.ids |= other.ids
         self.stayed |= other.stayed
+        self.failed = other.failed or self.failed
 
 
 class Mover:
@@ -62,60 +60,72 @@ class Mover:
         self._readers = readers
 
     async def move(
-        self, moving: Iterable[Unit], source: Tier, target: Tier, *, salience: float = 0.0
+        self, moving: Iterable[Unit], source: Member, target: Member, *, salience: float = 0.0
     ) -> Moved:
-        """Move whole units; `salience` is added on arrival. A unit that cannot move stays and is named."""
+        """Move whole units; `salience` is added on arrival. A unit that cannot move stays and is named.
+
+        Raises -32602 when one of the tiers can be no part of a move.
+        """
+        for member in (source, target):
+            if not member.movable:
+                raise invalid_params(f"tier {member.name} has no part in moves: it lacks our extensions")
         done = Moved()
-        for batch in batches(moving, BATCH):
-            done.add(await self._try(batch, source, target, salience))
+        if source is not target:
+            for batch in batches(moving, BATCH):
+                done.add(await self._try(batch, source, target, salience))
         return done
 
-    async def _try(self, batch: list[Unit], source: Tier, target: Tier, salience: float) -> Moved:
+    async def _try(self, batch: list[Unit], source: Member, target: Member, salience: float) -> Moved:
         """One batch; what the target refuses for good is told apart from its neighbours, which move."""
         try:
             return await self._move_batch(batch, source, target, salience)
         except A2MError as error:
             if len(batch) == 1 or error.retryable:
                 log.warning("a move from %s to %s was put off: %s", source.name, target.name, error.message)
-                return Moved(stayed={i: error.message for unit in batch for i in unit.ids})
+                stayed = {i: error.message for unit in batch for i in unit.ids}
+                return Moved(stayed=stayed, failed=error if error.retryable else None)
         done = Moved()
         for unit in batch:
             done.add(await self._try([unit], source, target, salience))
         return done
 
-    async def _move_batch(self, batch: list[Unit], source: Tier, target: Tier, salience: float) -> Moved:
-        names = {name for unit in batch for entry in unit.entries for name in entry_locks(entry)}
-        async with self._locks.hold(names):
-            whole = await self._whole(batch, source)
-            records = await source.store.read([i for unit in whole for i in unit.ids])
-            late = {record.id for record in records if record.arrival is not None}
-            if late:
-                # An earlier move brought them here and may have left the originals: repair comes first.
-                whole = [unit for unit in whole if not late.intersection(unit.ids)]
-                kept = {i for unit in whole for i in unit.ids}
-                records = [record for record in records if record.id in kept]
-            if not records:
-                return Moved(stayed={i: "gone" for unit in batch for i in unit.ids})
-            pairs, stayed = await self._copy(records, source, target, salience)
-            if not await self._readers.drained():
-                log.warning("a read outlasted its timeout; the move from %s waits no longer", source.name)
-            done = await self._delete(whole, records, pairs, source, target)
-            done.stayed |= stayed
-            return done
+    async def _move_batch(self, batch: list[Unit], source: Member, target: Member, salience: float) -> Moved:
+        """Move with the locks of every member held, those included that joined a group meanwhile."""
+        whole = await self._whole(batch, source)
+        for _ in range(LOCK_ATTEMPTS):
+            names = _locks_of(whole)
+            async with self._locks.hold(names):
+                whole = await self._whole(whole, source)
+                if _locks_of(whole) <= names:
+                    return await self._move_locked(whole, source, target, salience)
+        return Moved(stayed={i: "its group is growing" for unit in whole for i in unit.ids})
 
-    async def _whole(self, batch: list[Unit], source: Tier) -> list[Unit]:
-        """The units as they are now, late members included."""
-        groups = tuple({entry.group for unit in batch for entry in unit.entries if entry.group is not None})
+    async def _move_locked(self, whole: list[Unit], source: Member, target: Member, salience: float) -> Moved:
+        ids = [i for unit in whole for i in unit.ids]
+        records = await source.store.read(ids)
+        late = {record.id for record in records if record.arrival is not None}
+        if late:
+            # An earlier move brought them here and may have left the originals: repair comes first.
+            whole = [unit for unit in whole if not late.intersection(unit.ids)]
+            kept = {i for unit in whole for i in unit.ids}
+            records = [record for record in records if record.id in kept]
+        if not records:
+            return Moved(stayed=dict.fromkeys(ids, "gone"))
+        pairs, stayed = await self._copy(records, source, target, salience)
+        if not await self._readers.drained():
+            log.warning("a read outlasted its timeout; the move from %s waits no longer", source.name)
+        done = await self._delete(whole, records, pairs, source, target)
+        done.stayed |= stayed
+        return done
+
+    async def _whole(self, batch: list[Unit], source: Member) -> list[Unit]:
+        """The units as they are now, late members of their groups included."""
         single = [unit for unit in batch if unit.entries[0].group is None]
-        if not groups:
-            return single
-        owners = {(entry.owner, entry.group) for unit in batch for entry in unit.entries}
-        condition = Where((Condition("group", False, Op.IN, groups),))
-        members = await every_entry(source.store, Filter(EVERYONE, condition))
-        return single + units(entry for entry in members if (entry.owner, entry.group) in owners)
+        grouped = [entry for unit in batch for entry in unit.entries if entry.group is not None]
+        return single + units(await group_members(source.store, grouped))
 
     async def _copy(
-        self, records: Sequence[Record], source: Tier, target: Tier, salience: float
+        self, records: Sequence[Record], source: Member, target: Member, salience: float
     ) -> tuple[dict[str, Pair], dict[str, str]]:
         """Transfer and read back: what is verified, by id, and why each of the others is not there.
 
@@ -129,13 +139,14 @@ class Mover:
                 [as_draft(record, source.name, salience) for record in pending.values()]
             )
             refused = {w.id: w.reason for w in written if w.outcome == "refused" and w.reason != "exists"}
-            stayed |= {i: f"{target.name} refused it: {reason}" for i, reason in refused.items()}
             held = {copy.id: copy for copy in await target.store.read([*pending])}
             stale: dict[str, Record] = {}
             for record_id, record in pending.items():
                 copy = held.get(record_id)
-                if record_id in refused or copy is None:
-                    stayed.setdefault(record_id, f"{target.name} does not hold it")
+                if record_id in refused:
+                    stayed[record_id] = f"{target.name} refused it: {refused[record_id]}"
+                elif copy is None or copy.owner != record.owner:
+                    stayed[record_id] = f"{target.name} does not hold it"
                 elif standing(record, source.name, copy, salience) == "stale":
                     stale[record_id] = copy
                 else:
@@ -154,8 +165,8 @@ class Mover:
         whole: list[Unit],
         records: Sequence[Record],
         pairs: dict[str, Pair],
-        source: Tier,
-        target: Tier,
+        source: Member,
+        target: Member,
     ) -> Moved:
         listed = {record.id for record in records}
         members = [[i for i in unit.ids if i in listed] for unit in whole]
@@ -179,20 +190,31 @@ class Mover:
             await target.store.settle([Named(i, pairs[i].copy.etag) for i in done.ids])
         return done
 
-    async def _delete_units(self, ready: list[list[Named]], source: Tier, target: Tier) -> dict[str, Deleted]:
-        """Delete all at once, or unit by unit when something in the batch changed."""
+    async def _delete_units(
+        self, ready: list[list[Named]], source: Member, target: Member
+    ) -> dict[str, Deleted]:
+        """Delete all at once, or unit by unit when something in the batch changed.
+
+        Raises a failure only when all calls are over, so that none is under way once the locks are given up.
+        """
         if not ready:
             return {}
         together = await source.store.delete_if([n for names in ready for n in names], "moved", target.name)
         if len(ready) == 1 or all(outcome == "deleted" for outcome in together.values()):
             return _settled(ready, together)
-        each = await asyncio.gather(*(source.store.delete_if(n, "moved", target.name) for n in ready))
+        calls = (source.store.delete_if(names, "moved", target.name) for names in ready)
         outcomes: dict[str, Deleted] = {}
-        for names, outcome in zip(ready, each, strict=True):
-            outcomes |= _settled([names], outcome)
+        failed: list[BaseException] = []
+        for names, each in zip(ready, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(each, BaseException):
+                failed.append(each)
+            else:
+                outcomes |= _settled([names], each)
+        if failed and not outcomes:
+            raise failed[0]
         return outcomes
 
-    async def _undo(self, copies: Sequence[Record], target: Tier) -> None:
+    async def _undo(self, copies: Sequence[Record], target: Member) -> None:
         """Take copies back, whatever a recall counted on them meanwhile, but never another mover's copy."""
         marks = {copy.id: copy.arrival for copy in copies}
         names = [Named(copy.id, copy.etag) for copy in copies]
@@ -205,6 +227,10 @@ class Mover:
             left = await target.store.read([i for i, o in outcomes.items() if o in ("deleted", "changed")])
             names = [Named(record.id, record.etag) for record in left if record.arrival == marks[record.id]]
         log.warning("%d copies in %s could not be taken back; repair will", len(names), target.name)
+
+
+def _locks_of(whole: Iterable[Unit]) -> set[str]:
+    return {name for unit in whole for entry in unit.entries for name in entry_locks(entry)}
 
 
 def _settled(ready: list[list[Named]], outcomes: dict[str, Deleted]) -> dict[str, Deleted]:
@@ -227,15 +253,3 @@ def as_draft(record: Record, source: str, salience: float) -> Draft:
         "arrival": arrival(source, record),
     }
     return Draft.model_validate(fields | moved)
-
-
-async def every_entry(store: TierStore, selected: Filter) -> list[Entry]:
-    """All matching entries of a tier, oldest first, in pages."""
-    entries: list[Entry] = []
-    after: tuple[int, str] | None = None
-    while True:
-        page = await store.entries(selected, PAGE, after)
-        entries += page
-        if len(page) < PAGE:
-            return entries
-        after = (page[-1].seq, page[-1].id)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from a2m_protocol.client import Client
 from a2m_protocol.clock import parse_ms, seq_of
-from a2m_protocol.errors import Json, JsonObject, TransportError
-from a2m_protocol.types import Capability, Draft, Model, Record, explain
+from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError, invalid_params
+from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Model, Record
 from a2m_protocol.where import Op, Where
+from a2m_router.listing import PAGE, every_entry
 from a2m_server.store import (
     Buried,
     Degraded,
@@ -51,39 +52,25 @@ class RemoteTier:
         await self._client.__aexit__(None, None, None)
 
     async def ready(self) -> None:
-        await self._client.call("memory/describe")
+        """Ask for a fact that nobody has: it costs a look in the database and no counting."""
+        await self._client.call("memory/fetch", {"key": "a2m/ready", "owner": None})
 
     async def info(self) -> StoreInfo:
-        told = _parse(_Description, await self._client.call("memory/describe"))
-        vectors = told.embeddings or _Vectors()
-        return StoreInfo(
-            name=told.name,
-            kind=told.kind,
-            capabilities=frozenset(Capability(name) for name in told.capabilities if name in _KNOWN),
-            extensions=frozenset(told.extensions),
-            read_only=told.read_only,
-            dimensions=vectors.dimensions,
-            metric=vectors.metric,
-            metrics=vectors.metrics,
-            embedding_model=vectors.model,
-        )
+        return await self._ask("describe", {}, _info)
 
     async def counts(self, scope: Scope) -> dict[str, int]:
-        told = _parse(_Description, await self._client.call("memory/describe", _scoped(scope)))
-        if told.count is not None:
-            return {told.name: told.count}
-        return {tier.name: tier.count for tier in told.tiers}
+        return await self._ask("describe", _scoped(scope), _counts)
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         records: list[Json] = [_wire(draft) for draft in drafts]
-        answer = await self._client.call("memory/remember", {"records": records, **_scoped(scope)})
-        return _written(answer, "created")
+        return await self._ask("remember", {"records": records, **_scoped(scope)}, _written)
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
-        records: list[Json] = [_wire(draft) for draft in drafts]
-        return _written(
-            await self._client.call("memory/remember", {"records": records, "transfer": True}), "refused"
-        )
+        written: list[Written] = []
+        for part in _parts(drafts, MAX_RECORDS):
+            records: list[Json] = [_wire(draft) for draft in part]
+            written += await self._ask("remember", {"records": records, "transfer": True}, _written)
+        return written
 
     async def search(self, search: Search) -> Found:
         params = _selecting(search.filter) | {"limit": search.limit, "touch": False}
@@ -95,7 +82,7 @@ class RemoteTier:
             params["embedding_model"] = search.embedding_model
         if search.vectors:
             params["embeddings"] = True
-        return _found(await self._client.call("memory/recall", params))
+        return await self._ask("recall", params, _found)
 
     async def timeline(self, page: Page) -> Found:
         if page.filter.ids is not None or page.filter.words is not None:
@@ -105,25 +92,25 @@ class RemoteTier:
             params["limit"] = page.limit
         if page.vectors:
             params["embeddings"] = True
-        return _found(await self._client.call("memory/timeline", params))
+        return await self._ask("timeline", params, _found)
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
-        params: JsonObject = {"key": key, "embeddings": vectors, **_scoped(scope)}
-        record = (await self._client.call("memory/fetch", params)).get("record")
-        return None if record is None else Record.parse(cast("JsonObject", record))
+        return await self._ask("fetch", {"key": key, "embeddings": vectors, **_scoped(scope)}, _fetched)
 
     async def forget(self, selected: Filter) -> Forgotten:
-        answer = await self._client.call("memory/forget", _selecting(selected))
-        ids = cast("list[str]", answer.get("ids") or [])
-        return Forgotten(ids or [""] * cast("int", answer["forgotten"]))
+        params = _selecting(selected)
+        if not params.keys() - {"owner"}:
+            raise invalid_params("tier: all of a tier that is not ours cannot be forgotten at once: name ids")
+        return await self._ask("forget", params, _forgotten)
 
     async def sessions(self, scope: Scope) -> list[SessionInfo]:
-        answer = await self._client.call("memory/session/list", _scoped(scope))
-        return _parse(_Sessions, answer["sessions"])
+        return await self._ask(
+            "session/list", _scoped(scope), lambda told: _Sessions.validate_python(told["sessions"])
+        )
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         params: JsonObject = {"ids": list(ids), "amount": amount, **_scoped(scope)}
-        return cast("int", (await self._client.call("memory/reinforce", params))["reinforced"])
+        return await self._ask("reinforce", params, lambda told: _Count.validate_python(told["reinforced"]))
 
     async def touch(self, ids: Sequence[str], at: str) -> None:
         await self._client.call("memory/touch", {"ids": list(ids), "at": at})
@@ -131,20 +118,24 @@ class RemoteTier:
     async def delete_if(
         self, named: Sequence[Named], reason: Reason, target: str | None
     ) -> dict[str, Deleted]:
-        records: list[Json] = [{"id": name.id, "etag": name.etag} for name in named]
-        params: JsonObject = {"records": records, "reason": reason}
+        params: JsonObject = {"records": _named(named), "reason": reason}
         if target is not None:
             params["target"] = target
-        return _parse(_Deletions, (await self._client.call("memory/forget_if", params))["outcomes"])
+        return await self._ask("forget_if", params, lambda told: _Deletions.validate_python(told["outcomes"]))
 
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
-        answer = await self._client.call("memory/tombstones", {"ids": list(ids)})
-        return _parse(_Tombstones, answer["tombstones"])
+        return await self._ask(
+            "tombstones", {"ids": list(ids)}, lambda told: _Tombstones.validate_python(told["tombstones"])
+        )
 
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
-        graves = cast("list[Json]", _Tombstones.dump_python(list(tombstones), exclude_none=True))
-        answer = await self._client.call("memory/tombstones", {"tombstones": graves})
-        return _parse(_Burials, answer["outcomes"])
+        outcomes: dict[str, Buried] = {}
+        for part in _parts(tombstones, PAGE):
+            graves = cast("list[Json]", _Tombstones.dump_python(list(part), exclude_none=True))
+            outcomes |= await self._ask(
+                "tombstones", {"tombstones": graves}, lambda told: _Burials.validate_python(told["outcomes"])
+            )
+        return outcomes
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         params = _selecting(selected) | {"limit": limit}
@@ -152,27 +143,31 @@ class RemoteTier:
             params["arrived"] = True
         if after is not None:
             params["after"] = list(after)
-        return _parse(_Entries, (await self._client.call("memory/list", params))["entries"])
+        return await self._ask("list", params, lambda told: _Entries.validate_python(told["entries"]))
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
-        answer = await self._client.call("memory/read", {"ids": list(ids)})
-        return [Record.parse(record) for record in cast("list[JsonObject]", answer["records"])]
+        return await self._ask("read", {"ids": list(ids)}, _records)
 
     async def settle(self, named: Sequence[Named]) -> None:
-        records: list[Json] = [{"id": name.id, "etag": name.etag} for name in named]
-        await self._client.call("memory/settle", {"records": records})
+        await self._client.call("memory/settle", {"records": _named(named)})
 
     async def _selected(self, page: Page) -> Found:
         """A timeline by ids or words, which the protocol's own method cannot select by."""
-        entries: list[Entry] = []
-        after: tuple[int, str] | None = None
-        while batch := await self.entries(page.filter, 1_000, after):
-            entries += batch
-            after = (batch[-1].seq, batch[-1].id)
+        entries = await every_entry(self, page.filter)
         if page.limit is not None:
             entries = entries[max(0, len(entries) - page.limit) :]
         records = await self.read([entry.id for entry in entries])
         return Found(sorted(records, key=lambda r: (r.seq, r.id)))
+
+    async def _ask(self, method: str, params: JsonObject, read: Callable[[JsonObject], T]) -> T:
+        """What a call answers, read; an answer of another shape is the tier's failure, not the caller's."""
+        told = await self._client.call(f"memory/{method}", params)
+        try:
+            return read(told)
+        except (A2MError, KeyError, TypeError, ValueError) as error:
+            raise TransportError(
+                f"the answer to memory/{method} cannot be read: {error}", maybe_received=True
+            ) from error
 
 
 class _Vectors(Model, strict=False):
@@ -199,13 +194,37 @@ class _Described(Model, strict=False):
 
 
 _KNOWN = frozenset(Capability)
-_Description = TypeAdapter(_Described)
+_Count = TypeAdapter(int)
 _Sessions = TypeAdapter(list[SessionInfo])
 _Tombstones = TypeAdapter(list[Tombstone])
 _Entries = TypeAdapter(list[Entry])
 _Deletions = TypeAdapter(dict[str, Deleted])
 _Burials = TypeAdapter(dict[str, Buried])
-_WrittenList = TypeAdapter(list[Written])
+_Receipts = TypeAdapter(list[Written])
+_Objects = TypeAdapter(list[dict[str, Any]])
+
+
+def _info(told: JsonObject) -> StoreInfo:
+    described = _Described.model_validate(told)
+    vectors = described.embeddings or _Vectors()
+    return StoreInfo(
+        name=described.name,
+        kind=described.kind,
+        capabilities=frozenset(Capability(name) for name in described.capabilities if name in _KNOWN),
+        extensions=frozenset(described.extensions),
+        read_only=described.read_only,
+        dimensions=vectors.dimensions,
+        metric=vectors.metric,
+        metrics=vectors.metrics,
+        embedding_model=vectors.model,
+    )
+
+
+def _counts(told: JsonObject) -> dict[str, int]:
+    described = _Described.model_validate(told)
+    if described.count is not None:
+        return {described.name: described.count}
+    return {tier.name: tier.count for tier in described.tiers}
 
 
 def _scoped(scope: Scope) -> JsonObject:
@@ -247,29 +266,46 @@ def _wire(draft: Draft) -> JsonObject:
     return fields
 
 
-def _written(answer: JsonObject, otherwise: str) -> list[Written]:
-    if "written" in answer:
-        return _parse(_WrittenList, answer["written"])
-    outcome = "created" if otherwise == "created" else "refused"
-    return [Written(str(record_id), outcome) for record_id in cast("list[str]", answer["ids"])]
+def _named(named: Sequence[Named]) -> list[Json]:
+    return [{"id": name.id, "etag": name.etag} for name in named]
 
 
-def _found(answer: JsonObject) -> Found:
-    records = [Record.parse(_complete(r)) for r in cast("list[JsonObject]", answer["records"])]
-    told = cast("list[Mapping[str, str]]", answer.get("degraded") or [])
-    degraded = tuple(Degraded(item["tier"], item["reason"]) for item in told)
-    return Found(records, elsewhere=answer.get("elsewhere") is True, degraded=degraded)
+def _written(told: JsonObject) -> list[Written]:
+    if "written" in told:
+        return _Receipts.validate_python(told["written"])
+    return [Written(str(record_id), "created") for record_id in cast("list[str]", told["ids"])]
 
 
-def _complete(record: JsonObject) -> JsonObject:
-    """A record of a server that is not ours, with the fields that we order and compare by."""
-    if "seq" in record and "etag" in record:
-        return record
-    return {"seq": seq_of(parse_ms(str(record["created_at"]))), "etag": "", **record}
+def _fetched(told: JsonObject) -> Record | None:
+    record = told["record"]
+    return None if record is None else _record(cast("JsonObject", record))
 
 
-def _parse(adapter: TypeAdapter[T], value: object) -> T:
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        raise TransportError(explain(error, "answer"), maybe_received=True) from error
+def _forgotten(told: JsonObject) -> Forgotten:
+    """The receipt; a server that is not ours says how many, not which."""
+    count = _Count.validate_python(told["forgotten"])
+    ids = cast("list[str]", told.get("ids") or [])
+    return Forgotten(ids, {} if ids else {"": count})
+
+
+def _records(told: JsonObject) -> list[Record]:
+    return [_record(record) for record in _Objects.validate_python(told["records"])]
+
+
+def _found(told: JsonObject) -> Found:
+    missing = [
+        Degraded(str(item["tier"]), str(item["reason"]))
+        for item in _Objects.validate_python(told.get("degraded") or [])
+    ]
+    return Found(_records(told), elsewhere=told.get("elsewhere") is True, degraded=tuple(missing))
+
+
+def _record(fields: JsonObject) -> Record:
+    """A record; one of a server that is not ours is given the fields that we order and compare by."""
+    if "seq" not in fields or "etag" not in fields:
+        fields = {"seq": seq_of(parse_ms(str(fields["created_at"]))), "etag": "", **fields}
+    return Record.parse(fields)
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[at : at + size] for at in range(0, len(items), size))

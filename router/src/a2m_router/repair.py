@@ -15,7 +15,7 @@ from typing import Literal
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Record
 from a2m_router.coordination import Locks, entry_locks
-from a2m_router.moves import every_entry
+from a2m_router.listing import every_entry
 from a2m_router.policy import units
 from a2m_router.tiers import Member, Tiers
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Tombstone
@@ -40,6 +40,11 @@ def verdict(copy: Record, original: Record | None, grave: Tombstone | None, copi
     return "undo"
 
 
+def _marks(member: Member) -> bool:
+    """Whether a tier keeps the marks of arrivals."""
+    return member.info is None or "arrivals" in member.info.extensions
+
+
 class Repairer:
     """Finds and settles what moves left behind, without reading whole tiers."""
 
@@ -47,49 +52,51 @@ class Repairer:
         self._tiers = tiers
         self._locks = locks
 
-    async def repair(self) -> int:
-        """Settle every arrival of every tier; how many moves were finished."""
-        finished = 0
+    async def repair(self) -> dict[str, str | None]:
+        """Settle every arrival of every tier; the records whose move was finished, each with its owner."""
+        finished: dict[str, str | None] = {}
         for member in self._tiers.movable():
-            if member.info is not None and "arrivals" not in member.info.extensions:
+            if not _marks(member):
                 continue
             try:
                 arrived = await every_entry(member.store, Filter(EVERYONE, arrived=True))
-                finished += await self._settle_all(member, arrived)
+                finished |= await self._settle_all(member, arrived)
             except A2MError as error:
                 log.warning("%s could not be repaired, and will be later: %s", member.name, error.message)
         return finished
 
     async def settle(self, ids: Sequence[str]) -> None:
         """Settle what of `ids` is marked, in whichever tier."""
+        if not ids:
+            return
         selected = Filter(EVERYONE, ids=tuple(ids), arrived=True)
-        members = self._tiers.movable()
+        members = [member for member in self._tiers.movable() if _marks(member)]
         found = await asyncio.gather(*(every_entry(member.store, selected) for member in members))
         for member, arrived in zip(members, found, strict=True):
             await self._settle_all(member, arrived)
 
-    async def _settle_all(self, member: Member, arrived: Iterable[Entry]) -> int:
-        finished = 0
+    async def _settle_all(self, member: Member, arrived: Iterable[Entry]) -> dict[str, str | None]:
+        finished: dict[str, str | None] = {}
         for unit in units(arrived):
             async with self._locks.hold(name for entry in unit.entries for name in entry_locks(entry)):
-                finished += await self._settle(member, unit.ids)
+                finished |= await self._settle(member, unit.ids)
         return finished
 
-    async def _settle(self, here: Member, ids: Sequence[str]) -> int:
+    async def _settle(self, here: Member, ids: Sequence[str]) -> dict[str, str | None]:
         """Settle one unit; its locks are held, so that nobody is moving it."""
         copies = {r.id: r for r in await here.store.read(ids) if r.arrival is not None}
         sources: dict[str, dict[str, str]] = {}
         for copy in copies.values():
             tier, _, etag = str(copy.arrival).partition(" ")
             sources.setdefault(tier, {})[copy.id] = etag
-        finished = 0
+        finished: dict[str, str | None] = {}
         for tier, copied in sources.items():
-            finished += await self._settle_from(here, self._tiers.get(tier), copies, copied)
+            finished |= await self._settle_from(here, self._tiers.get(tier), copies, copied)
         return finished
 
     async def _settle_from(
         self, here: Member, source: Member, copies: Mapping[str, Record], copied: Mapping[str, str]
-    ) -> int:
+    ) -> dict[str, str | None]:
         ids = [*copied]
         held, graves = await asyncio.gather(source.store.read(ids), source.store.tombstones(ids))
         originals = {record.id: record for record in held}
@@ -112,4 +119,4 @@ class Repairer:
         if settled := [named[i] for i, v in verdicts.items() if v == "settled"]:
             await here.store.settle(settled)
         log.info("settled a move from %s to %s: %s", source.name, here.name, sorted(verdicts.values()))
-        return sum(1 for i in finishing if verdicts[i] == "settled")
+        return {i: copies[i].owner for i in finishing if verdicts[i] == "settled"}

@@ -7,8 +7,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from a2m_protocol.errors import A2MError, Code, embedding_mismatch, unavailable, unknown_tier
-from a2m_protocol.types import Draft
+from a2m_protocol.errors import (
+    A2MError,
+    Code,
+    embedding_mismatch,
+    invalid_params,
+    unavailable,
+    unknown_tier,
+)
+from a2m_protocol.types import Capability, Draft
 from a2m_protocol.where import Where
 from a2m_router.config import TierConfig
 from a2m_server.store import Degraded, StoreInfo, TierStore
@@ -36,6 +43,10 @@ class Member:
     @property
     def writable(self) -> bool:
         return not self.config.read_only and not (self.info is not None and self.info.read_only)
+
+    def has(self, capability: Capability) -> bool:
+        """Whether the tier declares a capability; one of ours that has not answered yet has them all."""
+        return self.info is None or capability in self.info.capabilities
 
     @property
     def movable(self) -> bool:
@@ -85,10 +96,33 @@ class Tiers:
         rest = Where(tuple(c for c in where.conditions if c not in conditions))
         return [member for member in members if placed.matches({"tier": member.name})], rest
 
+    def target(self, name: str) -> Member:
+        """The tier that a write or a move names; raises -32602 for one that takes none."""
+        member = self.get(name)
+        if not member.writable:
+            raise invalid_params(f"tier {name} is mounted read-only: write to another")
+        return member
+
+    def check_taken(self, member: Member, drafts: Iterable[Draft]) -> None:
+        """Raise -32602 for an owner, a key or a session that a tier would drop silently."""
+        for draft in drafts:
+            for capability, value in (
+                (Capability.SCOPES, draft.owner),
+                (Capability.KEYS, draft.key),
+                (Capability.SESSIONS, draft.session),
+            ):
+                if value is not None and not member.has(capability):
+                    raise invalid_params(f"tier {member.name} does not declare {capability}: write elsewhere")
+
+    @property
+    def scoped(self) -> bool:
+        """Whether every tier that holds records of ours keeps owners apart."""
+        return all(member.has(Capability.SCOPES) for member in self.movable())
+
     @property
     def width(self) -> int | None:
         """The width of the federation's vectors, once a tier has fixed one."""
-        known = [member.info for member in self.members if member.info is not None]
+        known = [member.info for member in self.movable() if member.info is not None]
         return next((info.dimensions for info in known if info.dimensions), None)
 
     def check_width(self, drafts: Iterable[Draft]) -> bool:

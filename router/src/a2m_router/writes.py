@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from a2m_protocol.errors import A2MError, JsonObject
 from a2m_protocol.types import Draft
-from a2m_protocol.where import Condition, Op, Where
-from a2m_router.coordination import Clock, Locks, Readers, key_lock
-from a2m_router.moves import every_entry
+from a2m_router.coordination import Clock, Locks, Readers, group_lock, id_lock, key_lock
+from a2m_router.listing import any_of, every_entry
 from a2m_router.repair import Repairer
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Scope, Tombstone, Written
@@ -70,13 +69,13 @@ class Placer:
             def rewrites(part: tuple[str, list[int]]) -> bool:
                 return any(_rewrites(drafts[at], homes) for at in part[1])
 
-            parts = self._parts(drafts, lambda draft: self._home(draft, homes))
+            parts = self._parts(drafts, lambda draft: self._home(draft, homes), homes.ids)
             # What rewrites comes last: a creation can be undone, a rewritten value cannot.
             stages = [
                 [p for p in parts.items() if not rewrites(p)],
                 *([p] for p in parts.items() if rewrites(p)),
             ]
-            return await self._write_all(stages, drafts, homes, {}, lambda m, d: m.store.write(d, scope))
+            return await self._write_all(stages, drafts, {}, lambda m, d: m.store.write(d, scope))
 
         return await self._alone(drafts, write)
 
@@ -93,23 +92,24 @@ class Placer:
                 elif keyed is not None and keyed.entry.id != draft.id:
                     done[at] = Written(draft.id, "refused", reason="key", tier=keyed.tier)
             fresh = [at for at in range(len(drafts)) if at not in done]
-            stages = [[*self._parts(drafts, self._target, fresh).items()]]
-            return await self._write_all(stages, drafts, homes, done, lambda m, d: m.store.transfer(d))
+            stages = [[*self._parts(drafts, self._target, homes.ids, fresh).items()]]
+            return await self._write_all(stages, drafts, done, lambda m, d: m.store.transfer(d))
 
         return await self._alone(drafts, transfer)
 
     async def _alone(
-        self, drafts: Sequence[Draft], work: Callable[[Homes], Awaitable[list[Written]]]
+        self, drafts: Sequence[Draft], work: Callable[[Homes], Coroutine[object, object, list[Written]]]
     ) -> list[Written]:
         """Work with the locks of a batch held, knowing where its ids and keys live.
 
         What a move has left in two tiers is settled first; a copy that changes would else be taken back.
         """
+        self._check_targets(drafts)
         for attempt in range(ATTEMPTS):
             async with self._locks.hold(_lock_names(drafts)):
                 homes = await self._find(drafts)
                 if not homes.doubled or attempt == ATTEMPTS - 1:
-                    return await work(homes)
+                    return await _unbroken(work(homes))
             await self._repairer.settle([*homes.doubled])
         raise AssertionError("the last attempt returns")
 
@@ -117,37 +117,36 @@ class Placer:
         self,
         stages: Sequence[list[tuple[str, list[int]]]],
         drafts: Sequence[Draft],
-        homes: Homes,
         done: dict[int, Written],
         write: Write,
     ) -> list[Written]:
+        begun_at = self._clock()
         try:
             for stage in stages:
                 parts = (self._write_part(tier, at, drafts, done, write) for tier, at in stage)
                 failed = [e for e in await asyncio.gather(*parts, return_exceptions=True) if e is not None]
                 if failed:
                     raise failed[0]
-            await self._claim(drafts, done)
+            await self._claim(drafts, done, begun_at)
         except A2MError as error:
             begun = {tier: at for stage in stages for tier, at in stage}
-            raise await self._undo(error, begun, drafts, done, homes) from error
+            raise await self._undo(error, begun, done) from error
         return [done[at] for at in range(len(drafts))]
 
     async def _find(self, drafts: Sequence[Draft]) -> Homes:
         """Where the batch's ids and keys live; every tier must answer, or an id might be written twice."""
         ids = tuple(dict.fromkeys(draft.id for draft in drafts if draft.chosen))
-        keys = tuple(dict.fromkeys(draft.key for draft in drafts if draft.key is not None))
+        keys = [*dict.fromkeys(draft.key for draft in drafts if draft.key is not None)]
+        owners = [*dict.fromkeys(draft.owner for draft in drafts if draft.key is not None)]
         filters: list[Filter] = []
         if ids:
             filters.append(Filter(EVERYONE, ids=ids))
         if keys:
-            filters.append(Filter(EVERYONE, Where((Condition("key", False, Op.IN, keys),))))
+            filters.append(Filter(EVERYONE, any_of("key", keys, "owner", owners)))
 
         async def entries(member: Member) -> list[Entry]:
-            found: list[Entry] = []
-            for selected in filters:
-                found += await every_entry(member.store, selected)
-            return found
+            found = await asyncio.gather(*(every_entry(member.store, selected) for selected in filters))
+            return [entry for part in found for entry in part]
 
         homes = Homes({}, {})
         with self._readers.reading():
@@ -166,8 +165,17 @@ class Placer:
     def _target(self, draft: Draft) -> str:
         return draft.tier or self._tiers.entry.name
 
+    def _check_targets(self, drafts: Sequence[Draft]) -> None:
+        """Raise before anything is written when a draft names a tier that cannot keep it."""
+        for draft in drafts:
+            self._tiers.check_taken(self._tiers.target(self._target(draft)), [draft])
+
     def _parts(
-        self, drafts: Sequence[Draft], home: Callable[[Draft], str], which: Sequence[int] | None = None
+        self,
+        drafts: Sequence[Draft],
+        home: Callable[[Draft], str],
+        known: Container[str],
+        which: Sequence[int] | None = None,
     ) -> dict[str, list[int]]:
         """The positions of a batch by the tier that they go to, each in order; a key stays in one tier."""
         parts: dict[str, list[int]] = {}
@@ -175,7 +183,7 @@ class Placer:
         for at in range(len(drafts)) if which is None else which:
             draft = drafts[at]
             tier = home(draft)
-            if draft.key is not None:
+            if draft.key is not None and draft.id not in known:
                 tier = chosen.setdefault((draft.owner, draft.key), tier)
             parts.setdefault(tier, []).append(at)
         return parts
@@ -192,7 +200,7 @@ class Placer:
         for at, wrote in zip(positions, await write(member, [drafts[i] for i in positions]), strict=True):
             done[at] = replace(wrote, tier=wrote.tier or tier)
 
-    async def _claim(self, drafts: Sequence[Draft], done: dict[int, Written]) -> None:
+    async def _claim(self, drafts: Sequence[Draft], done: dict[int, Written], begun_at: int) -> None:
         """Leave in working that an id lives elsewhere, so that a retry which asks working alone finds it.
 
         Where working turns out to hold the id, what was just written is taken back.
@@ -207,11 +215,12 @@ class Placer:
             Tombstone(
                 id=done[at].id,
                 reason="moved",
-                seq=self._clock(),
+                seq=begun_at,
                 owner=drafts[at].owner,
                 key=drafts[at].key,
                 session=drafts[at].session,
                 target=done[at].tier,
+                moves=drafts[at].moves,
             )
             for at in placed
         ]
@@ -219,36 +228,33 @@ class Placer:
         for at in placed:
             wrote = done[at]
             if outcomes.get(wrote.id) == "live" and wrote.outcome == "created" and wrote.tier is not None:
-                taken = [Named(wrote.id, wrote.etag)]
-                await self._tiers.get(wrote.tier).store.delete_if(taken, "undo", None)
+                member = self._tiers.get(wrote.tier)
+                if member.movable:
+                    await member.store.delete_if([Named(wrote.id, wrote.etag)], "undo", None)
+                else:
+                    await member.store.forget(Filter(EVERYONE, ids=(wrote.id,)))
                 done[at] = Written(wrote.id, "existing", tier=entry.name)
 
     async def _undo(
-        self,
-        error: A2MError,
-        parts: Mapping[str, list[int]],
-        drafts: Sequence[Draft],
-        done: Mapping[int, Written],
-        homes: Homes,
+        self, error: A2MError, begun: Mapping[str, list[int]], done: Mapping[int, Written]
     ) -> A2MError:
-        """Take back what this attempt created; the error to raise says what, if anything, stays."""
-        stays: list[str] = [w.id for w in done.values() if w.outcome == "replaced"]
-        fresh = {t: [drafts[i].id for i in at if drafts[i].id not in homes.ids] for t, at in parts.items()}
+        """Take back what this attempt certainly created; the error to raise names what may stay.
+
+        What a tier took without our hearing of it cannot be told from what another attempt wrote: it stays,
+        and a retry with the same ids finds it.
+        """
+        stays = [wrote.id for wrote in done.values() if wrote.outcome == "replaced"]
 
         async def take_back(member: Member) -> None:
-            known = {
-                w.id: w.etag for i in parts[member.name] if (w := done.get(i)) and w.outcome == "created"
-            }
-            missing = [i for i in fresh[member.name] if i not in known]
-            unsure = missing if not all(i in done for i in parts[member.name]) else []
-            held = {r.id: r.etag for r in await member.store.read(unsure)} if unsure else {}
-            names = [Named(record_id, etag) for record_id, etag in {**held, **known}.items()]
-            if names:
-                await member.store.delete_if(names, "undo", None)
+            mine = [w for at in begun[member.name] if (w := done.get(at)) and w.outcome == "created"]
+            if mine and member.movable:
+                await member.store.delete_if([Named(w.id, w.etag) for w in mine], "undo", None)
+            elif mine:
+                await member.store.forget(Filter(EVERYONE, ids=tuple(w.id for w in mine)))
 
-        _, silent = await ask([self._tiers.get(name) for name in parts], take_back)
+        _, silent = await ask([self._tiers.get(name) for name in begun], take_back)
         for degraded in silent:
-            stays += fresh[degraded.tier]
+            stays += [w.id for at in begun[degraded.tier] if (w := done.get(at)) and w.outcome == "created"]
         data: JsonObject = dict(error.data or {})
         if stays:
             data["stays"] = [*dict.fromkeys(stays)]
@@ -257,8 +263,19 @@ class Placer:
 
 
 def _lock_names(drafts: Sequence[Draft]) -> set[str]:
-    keys = {key_lock(draft.owner, draft.key) for draft in drafts if draft.key is not None}
-    return keys | {f"id\n{draft.id}" for draft in drafts if draft.chosen}
+    names = {id_lock(draft.id) for draft in drafts if draft.chosen}
+    names |= {key_lock(draft.owner, draft.key) for draft in drafts if draft.key is not None}
+    return names | {group_lock(draft.owner, draft.group) for draft in drafts if draft.group is not None}
+
+
+async def _unbroken(work: Coroutine[object, object, list[Written]]) -> list[Written]:
+    """Do work to its end, undo included, also when who waits for it is given up on."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _rewrites(draft: Draft, homes: Homes) -> bool:

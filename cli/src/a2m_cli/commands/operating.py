@@ -20,6 +20,10 @@ def up(
     tiers: Annotated[
         str | None, typer.Option("--tiers", help="These tiers alone, separated by commas.")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="A federation.yaml of your own; its tiers without a url are run here."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ready_file: Annotated[
         Path | None,
@@ -28,13 +32,19 @@ def up(
 ) -> None:
     """Run a federation on databases of its own until Ctrl-C."""
     from a2m_cli.blueprint import TIERS, Blueprint, BlueprintError, parse_tiers
+    from a2m_cli.configuration import ConfigurationError, read
     from a2m_cli.display import display
     from a2m_cli.federation import run
 
+    if config is not None and tiers is not None:
+        raise CliError("--tiers: the tiers are those of --config; leave one of the two out", WRONG_USAGE)
+    folder = data.expanduser().absolute()
     try:
-        chosen = TIERS if tiers is None else parse_tiers(tiers)
-        blueprint = Blueprint(data.expanduser().absolute(), port_base, chosen)
-    except BlueprintError as error:
+        if config is not None:
+            blueprint = Blueprint.of(folder, port_base, read(config.expanduser().absolute(), TIERS))
+        else:
+            blueprint = Blueprint(folder, port_base, TIERS if tiers is None else parse_tiers(tiers))
+    except (BlueprintError, ConfigurationError) as error:
         raise CliError(str(error), WRONG_USAGE) from error
     run(blueprint, display(quiet=quiet), ready_file=ready_file)
 
@@ -50,10 +60,12 @@ def status(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson
         rendering.print_json({"url": url, **health.wire()})
     else:
         out = rendering.console()
-        sessions = "" if health.sessions is None else f", {health.sessions} sessions"
+        sessions = "" if health.sessions is None else f", {rendering.counted(health.sessions, 'session')}"
         state = "degraded" if health.degraded else "all tiers answer"
         out.print(f"{rendering.safe(health.name)} at {url}: {state}{sessions}\n", soft_wrap=True)
         rendering.show_tiers(out, health.tiers)
+        if health.moving:
+            out.print("\nRecords are moving: until they have arrived, some count in two tiers.")
     if health.degraded:
         raise typer.Exit(1)
 

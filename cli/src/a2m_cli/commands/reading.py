@@ -12,7 +12,9 @@ from a2m_cli.options import DEFAULT_URL, AsJson, KeyPrefix, Owner, Session, Tier
 if TYPE_CHECKING:
     from a2m_protocol.errors import JsonObject
 
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="How many at most; 0 is no limit.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", min=0, help="How many at most; default: all that match.")
+]
 Embeddings = Annotated[bool, typer.Option("--embeddings", help="Vectors too (with --json).")]
 Prompt = Annotated[bool, typer.Option("--prompt", help="As text for a model's prompt.")]
 
@@ -21,7 +23,12 @@ def recall(
     query: Annotated[
         str | None, typer.Argument(help="What to look for; without it, the most recent.")
     ] = None,
-    limit: Limit = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=0, help="How many at most; default: 8, and 0 is what the server allows."
+        ),
+    ] = None,
     tier: Tier = None,
     session: Session = None,
     where: Where = None,
@@ -124,7 +131,9 @@ def sessions(
 def events(
     cursor: Annotated[str | None, typer.Option("--cursor", help="Events after this position.")] = None,
     kind: Annotated[list[str] | None, typer.Option("--kind", help="This kind alone; repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many at most.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="How many at most; default: all.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
     owner: Owner = None,
     url: Url = DEFAULT_URL,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from a2m_cli import options
-from a2m_cli.connection import WRONG_USAGE, CliError
+from a2m_cli.connection import WRONG_USAGE, CliError, Server
 from a2m_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -81,7 +81,9 @@ def forget(
     where: Where = None,
     key_prefix: KeyPrefix = None,
     owner: Owner = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask. Ids alone are never asked about.")
+    ] = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -94,10 +96,11 @@ def forget(
         raise CliError(
             "nothing selected: give ids, --query, --tier, --session, --where or --key-prefix", WRONG_USAGE
         )
-    if not yes and not ids and sys.stdin.isatty():
-        typer.confirm(f"Forget everything with {', '.join(selected)} as given?", abort=True)
-    result = options.server(url, token_file).call("forget", {**selected, **options.params(owner=owner)})
-    _figures(result, as_json)
+    selected |= options.params(owner=owner)
+    server = options.server(url, token_file)
+    if not yes and not selected.keys() <= {"ids", "owner"}:
+        _confirm(server, selected)
+    _figures(server.call("forget", selected), as_json)
 
 
 def promote(
@@ -155,7 +158,12 @@ def summarize(
     session: Session = None,
     where: Where = None,
     key_prefix: KeyPrefix = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="The newest so many.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=0, help="The newest so many; default, and most: what a recall may give."
+        ),
+    ] = None,
     into: Annotated[str | None, typer.Option("--into", help="The tier to write the summary to.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="The key to write it at.")] = None,
     owner: Owner = None,
@@ -190,20 +198,28 @@ def summarize(
 
 
 def _content(text: str | None, uri: str | None) -> str | None:
-    if text is not None:
-        return text
-    if sys.stdin.isatty():
-        if uri is not None:
-            return None
-        raise CliError("nothing to remember: give a text, or pipe one in", WRONG_USAGE)
-    try:
-        given = sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as error:
-        raise CliError("standard input is not UTF-8 text") from error
-    content = given.removesuffix("\n")
+    content = text
+    if content is None and not sys.stdin.isatty():
+        try:
+            content = sys.stdin.buffer.read().decode().removesuffix("\n")
+        except UnicodeDecodeError as error:
+            raise CliError("standard input is not UTF-8 text") from error
     if not content and uri is None:
         raise CliError("nothing to remember: give a text, or pipe one in", WRONG_USAGE)
     return content
+
+
+def _confirm(server: Server, selected: JsonObject) -> None:
+    """Ask whether to forget what was not named one by one; without anybody to ask, refuse."""
+    from a2m_cli.selection import count, words
+
+    if not sys.stdin.isatty():
+        raise CliError(
+            f"this would forget all records {words(selected)}: say so with --yes where nobody can be asked",
+            WRONG_USAGE,
+        )
+    matching = server.run(lambda client: count(client, selected))
+    typer.confirm(f"Forget {matching} {words(selected)}?", abort=True)
 
 
 def _figures(result: JsonObject, as_json: bool) -> None:

@@ -127,7 +127,7 @@ async def promote_changes_nothing_else(probe: Probe) -> None:
         record["key"] = f"{probe.mark}/moved"
     if probe.has("external"):
         record |= {"uri": "urn:x:moved", "media_type": "text/x-moved"}
-    if probe.has("embeddings"):
+    if probe.has("embeddings") and probe.width is not None:
         record["embedding"] = probe.vector(3.0, -0.5, 0.25)
     (identifier,) = await probe.write(record)
     before = await probe.read(identifier, embeddings=True)

@@ -25,10 +25,12 @@ __all__ = ["UNSET", "Client", "HttpTransport", "LocalTransport", "StdioTransport
 _REPEATABLE = frozenset(
     f"memory/{name}"
     for name in (
-        *("describe", "recall", "timeline", "forget", "fetch", "session/list", "events"),
+        *("describe", "recall", "timeline", "fetch", "session/list", "events"),
         *("tombstones", "list", "read"),
     )
 )
+_SELECTORS = frozenset({"query", "tier", "where", "key_prefix"})
+_PUSHED = 4_096
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -38,8 +40,8 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
 
     `timeout` bounds each call in seconds, its retries included. `retries` is how often a call that failed
     on the way, or that the server calls retryable, is repeated with growing, jittered pauses: calls
-    that change nothing or are idempotent (a `remember` whose records all have ids), others only where the
-    server certainly did not receive them.
+    that change nothing or are idempotent (a `remember` whose records all have ids, a `forget` by ids alone),
+    others only where the server certainly did not receive them.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 30.0, retries: int = 0) -> None:
@@ -47,7 +49,8 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
         self._timeout = timeout
         self._retries = retries
         self._numbers = itertools.count(1)
-        self._pushed: asyncio.Queue[JsonObject] = asyncio.Queue()
+        self._pushed: asyncio.Queue[JsonObject] = asyncio.Queue(_PUSHED)
+        self._dropped = False
 
     @classmethod
     def http(
@@ -70,7 +73,7 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
         return cls(StdioTransport(command, env=env), timeout=timeout)
 
     async def __aenter__(self) -> Self:
-        self.transport.deliver = self._pushed.put_nowait
+        self.transport.deliver = self._deliver
         await self.transport.open()
         return self
 
@@ -106,9 +109,15 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
         await self.transport.notify(jsonrpc.notification(method, params or {}), self._timeout)
 
     async def notifications(self) -> AsyncIterator[JsonObject]:
-        """The events that the server pushes after `subscribe`, for ever."""
+        """The events that the server pushes after `subscribe`, for ever.
+
+        Of those that nobody takes the newest are kept; `{"kind": "reset"}` stands in the place of others.
+        """
         while True:
             message = await self._pushed.get()
+            if self._dropped:
+                self._dropped = False
+                yield {"kind": "reset"}
             params = message.get("params")
             if message.get("method") == "memory/event" and isinstance(params, dict):
                 yield params
@@ -138,6 +147,12 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
             cursor = following
             if page.get("more") is not True:
                 await asyncio.sleep(interval)
+
+    def _deliver(self, message: JsonObject) -> None:
+        if self._pushed.full():
+            self._pushed.get_nowait()
+            self._dropped = True
+        self._pushed.put_nowait(message)
 
     async def _once(self, method: str, params: JsonObject, seconds: float) -> JsonObject:
         message = jsonrpc.request(next(self._numbers), method, params)
@@ -201,7 +216,14 @@ def _may_repeat(method: str, params: JsonObject, error: A2MError) -> bool:
         return False
     if isinstance(error, TransportError) and not error.maybe_received:
         return True
-    return method in _REPEATABLE or (method == "memory/remember" and _all_have_ids(params))
+    match method:
+        case "memory/remember":
+            return _all_have_ids(params)
+        case "memory/forget":
+            # By any other selector, what was written since the first attempt would be forgotten too.
+            return bool(params.get("ids")) and all(params.get(name) is None for name in _SELECTORS)
+        case _:
+            return method in _REPEATABLE
 
 
 def _all_have_ids(params: JsonObject) -> bool:

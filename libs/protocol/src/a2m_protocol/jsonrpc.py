@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from a2m_protocol.errors import A2MError, Code, Json, JsonObject
 
@@ -64,10 +64,8 @@ def is_id(value: object) -> bool:
 
 def id_of(message: object) -> Json:
     """The id that an answer to `message` carries: its own where that is valid, else null."""
-    if isinstance(message, dict):
-        number: Json = message.get("id")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        return number if is_id(number) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return None
+    number = cast("JsonObject", message).get("id") if isinstance(message, dict) else None
+    return number if is_id(number) else None
 
 
 def _unreadable(why: str) -> A2MError:

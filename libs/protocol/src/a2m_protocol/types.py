@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -80,12 +80,12 @@ def _check_json(value: object, depth: int) -> None:
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError("holds a number that is not finite")
     elif isinstance(value, list):
-        for item in value:  # pyright: ignore[reportUnknownVariableType] JSON by construction
-            _check_json(item, depth + 1)  # pyright: ignore[reportUnknownArgumentType]
+        for item in cast("list[object]", value):
+            _check_json(item, depth + 1)
     elif isinstance(value, dict):
-        for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-            check_text(key)  # pyright: ignore[reportUnknownArgumentType]
-            _check_json(item, depth + 1)  # pyright: ignore[reportUnknownArgumentType]
+        for key, item in cast("dict[str, object]", value).items():
+            check_text(key)
+            _check_json(item, depth + 1)
 
 
 def _check_metadata(value: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
-_english: _Stemmer = snowballstemmer.stemmer("english")  # pyright: ignore[reportUnknownMemberType]
+_english: _Stemmer = snowballstemmer.stemmer("english")  # pyright: ignore[reportUnknownMemberType] no types
 
 
 def index_words(text: str) -> list[str]:

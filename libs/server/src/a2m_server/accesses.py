@@ -30,6 +30,7 @@ class Accesses:
         self._at = ""
         self._written: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._hangs = False
 
     def count(self, ids: Sequence[str], at: str) -> None:
         """One access of each id at a time."""
@@ -43,10 +44,14 @@ class Accesses:
             self._task = asyncio.create_task(self._write())
 
     async def settle(self) -> None:
-        """Wait, for a moment at most, until what was counted before is written."""
+        """Wait, for a moment at most, until what was counted before is written.
+
+        Where that took too long, nobody waits until the store has answered again.
+        """
         written = self._written
-        if written is not None and not written.done():
-            await asyncio.wait([written], timeout=PATIENCE)
+        if written is not None and not written.done() and not self._hangs:
+            _, late = await asyncio.wait([written], timeout=PATIENCE)
+            self._hangs = bool(late)
 
     async def flush(self) -> None:
         """Wait until all that was counted is written."""
@@ -63,5 +68,6 @@ class Accesses:
             except A2MError as error:
                 log.warning("%d accesses were not counted: %s", len(ids), error.message)
             finally:
+                self._hangs = False
                 if written is not None:
                     written.set_result(None)

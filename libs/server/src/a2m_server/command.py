@@ -63,7 +63,7 @@ def run(
     try:
         handler = create_handler(settings)
         if over_stdio:
-            stdio.serve_handler(handler, settings)
+            stdio.serve(handler, settings)
         else:
             http.serve(http.serve_handler(handler, settings), settings)
     except (A2MError, ValueError) as error:

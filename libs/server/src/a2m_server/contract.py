@@ -409,12 +409,16 @@ class TierContract:
     async def test_an_old_record_takes_its_place_in_the_order(self, store: TierStore) -> None:
         session = name()
         await store.write([draft("now", session=session)], EVERYONE)
-        old = [draft(c, session=session, created_at="2020-01-01T00:00:00.000Z") for c in ("a", "b")]
-        await store.transfer(old)
+        stamps = {
+            "a": "2020-01-01T00:00:00.000Z",
+            "x": "2019-12-31T23:59:59.999Z",
+            "b": "2020-01-01T00:00:00.000Z",
+        }
+        await store.transfer([draft(c, session=session, created_at=stamp) for c, stamp in stamps.items()])
         await store.write([draft("later", session=session)], EVERYONE)
         found = (await store.timeline(Page(within(session)))).records
-        assert [r.content for r in found] == ["a", "b", "now", "later"]
-        assert found[0].created_at == found[1].created_at == "2020-01-01T00:00:00.000Z"
+        assert [r.content for r in found] == ["x", "a", "b", "now", "later"]
+        assert [r.created_at for r in found[:3]] == [stamps[c] for c in "xab"]
 
     async def test_a_transfer_gives_way_to_what_is_not_older(self, store: TierStore) -> None:
         one = draft("v0")
@@ -463,6 +467,37 @@ class TierContract:
         [returned] = await store.transfer([back.model_copy(update={"moves": 2})])
         assert returned.outcome == "created"
         assert await store.tombstones([one.id]) == []
+
+    async def test_a_moved_id_of_another_owner_is_refused_like_a_live_one(self, store: TierStore) -> None:
+        alice, bob = name("alice"), name("bob")
+        one = draft(session=name(), owner=alice)
+        [written] = await store.write([one], EVERYONE)
+        target = name("target")
+        await store.delete_if([Named(one.id, written.etag)], "moved", target)
+        claimed = draft(session=name(), owner=alice)
+        await store.bury(
+            [Tombstone(claimed.id, "moved", 1, owner=alice, session=claimed.session, target=target)]
+        )
+        fresh = draft(owner=bob, session=name())
+        for taken in (one, claimed):
+            for session in (None, taken.session):
+                theirs = draft(id=taken.id, owner=bob, session=session)
+                with pytest.raises(A2MError) as denied:
+                    await store.write([fresh, theirs], Scope.of(bob))
+                assert denied.value.code == Code.SCOPE_DENIED
+                assert alice not in str(denied.value.wire())
+                assert target not in str(denied.value.wire())
+            with pytest.raises(A2MError) as pooled:
+                await store.write([fresh, draft(id=taken.id)], POOLED)
+            assert pooled.value.code == Code.SCOPE_DENIED
+            for scope in (Scope.of(alice), EVERYONE):
+                [retry] = await store.write([taken], scope)
+                assert (retry.id, retry.outcome, retry.tier) == (taken.id, "moved", target)
+        assert await store.read([fresh.id, one.id, claimed.id]) == []
+        assert len(await store.tombstones([one.id, claimed.id])) == 2
+        await store.bury([Tombstone(one.id, "forgotten", 2**50, owner=alice)])
+        [renewed] = await store.write([draft(id=one.id, owner=bob)], Scope.of(bob))
+        assert renewed.outcome == "created"
 
     async def test_an_undo_leaves_no_tombstone(self, store: TierStore) -> None:
         one = draft()

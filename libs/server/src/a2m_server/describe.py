@@ -74,7 +74,7 @@ def _details(call: Call) -> JsonObject:
     if call.has(Capability.EVENTS):
         details["events"] = {"push": call.peer.push, "retained": call.server.events.retained}
     if call.has(Capability.SUMMARIZE):
-        details["summarize"] = {"model": info.summarize_model}
+        details["summarize"] = {"model": None}
     if call.has(Capability.PROMPT):
         details["prompt"] = {"styles": [*prompt.STYLES], "methods": [*prompt.METHODS], "model": None}
     return details

@@ -10,10 +10,12 @@ from typing import cast
 
 from pydantic import ValidationError
 
+from a2m_protocol.clock import MAX_SEQ, created_at_of, parse_ms, seq_of
 from a2m_protocol.errors import invalid_params, quota_exceeded
 from a2m_protocol.types import FIELDS, Capability, Draft, Provenance, explain
 from a2m_server.call import Call
 from a2m_server.params import kind_of
+from a2m_server.sequence import AHEAD
 
 ASSIGNED = frozenset({"created_at", "revision", "access_count", "accessed_at"})
 """Declared fields that the server assigns: checked when a client gives them, then set aside."""
@@ -55,6 +57,7 @@ class _Reader:
         self._allowed = _allowed(call.capabilities, self._privileged, transfer)
         self._owner = call.scope.owner
         self._session = call.params.name("session") if call.has(Capability.SESSIONS) else None
+        self._latest = time.time_ns() // 1_000 + AHEAD
 
     def read(self, fields: Mapping[str, object], path: str) -> Draft:
         given = {name: value for name, value in fields.items() if name in self._allowed}
@@ -70,10 +73,28 @@ class _Reader:
         if not self._privileged and (source := _source(fields.get("provenance"))) is not None:
             given["provenance"] = {"source": source}
         draft = _validate(given, path)
+        if self._transfer:
+            self._check_order(draft, path)
         if not self._transfer and not ASSIGNED.isdisjoint(given):
             # Valid or not is the client's business; the values are the server's.
             draft = _validate({name: given[name] for name in given.keys() - ASSIGNED}, path)
         return draft
+
+    def _check_order(self, draft: Draft, path: str) -> None:
+        """Refuse a place in the order out of range, or so late that its session would be carried along."""
+        seqs: dict[str, int] = {}
+        if draft.seq is not None:
+            seqs["seq"] = draft.seq
+        if draft.created_at is not None:
+            seqs["created_at"] = seq_of(parse_ms(draft.created_at))
+        for name, seq in seqs.items():
+            if abs(seq) > MAX_SEQ:
+                raise invalid_params(f"{path}.{name}: expected a time between the years 1685 and 2255")
+            if seq > self._latest:
+                raise invalid_params(
+                    f"{path}.{name}: {created_at_of(seq)} is more than a day ahead of this server's clock: "
+                    "correct it, or the clock"
+                )
 
     def _check_content(self, given: Mapping[str, object], path: str) -> None:
         content = given.get("content")

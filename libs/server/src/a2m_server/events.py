@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
+from typing import TypeAlias
 
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import Json, JsonObject
@@ -20,6 +21,9 @@ MAX_IDS = 1_000
 
 UNKNOWN = "\x00"
 """Stands for an owner that is not known, which no owner can be named."""
+
+Tally: TypeAlias = Mapping[str | None, int]
+"""How many records of each owner."""
 
 
 class Kind(StrEnum):
@@ -34,37 +38,26 @@ class Kind(StrEnum):
 class Event:
     """What happened, and to whose records.
 
-    `owners` are those whose records it is about (None: pooled ones); it is shown to who sees one of them, a
-    reorganisation to who sees all of them, and one of no owner to everybody. `ids` maps the records of a
-    `forgotten` or `promoted` to their owners, so that each sees its own part; where it is longer than
-    `MAX_IDS`, a `forgotten` shows the count alone.
+    `owners` are those whom it is about (None: pooled records); it is shown to who sees one of them, and one
+    of no owner to everybody. `ids` maps records to their owners and `tallies` counts them: of these each sees
+    its own part, and where that is nothing, the event only as one of its `owners`.
     """
 
     kind: Kind
     fields: Mapping[str, Json]
     owners: frozenset[str | None] = frozenset()
     ids: Mapping[str, str | None] | None = None
+    tallies: Mapping[str, Tally] = field(default_factory=dict[str, Tally])
 
     def shown(self, scope: Scope) -> JsonObject | None:
         """The event's own fields as a scope may see them, or None."""
+        shown = {**self.fields, **figures(self.tallies, scope)}
         if self.ids is not None:
-            return self._part([i for i, owner in self.ids.items() if scope.sees(owner)])
-        readable = scope.readable
-        if readable is not None and self.owners:
-            seen = self.owners <= readable if self.kind is Kind.CONSOLIDATED else self.owners & readable
-            if not seen:
-                return None
-        return dict(self.fields)
-
-    def _part(self, ids: list[str]) -> JsonObject | None:
-        if not ids:
-            return None
-        part = dict(self.fields)
-        if self.kind is Kind.FORGOTTEN:
-            part["count"] = len(ids)
-        if self.kind is not Kind.FORGOTTEN or len(ids) <= MAX_IDS:
-            part["ids"] = [*ids]
-        return part
+            shown["ids"] = [i for i, owner in self.ids.items() if scope.sees(owner)]
+        if any(shown[name] for name in ("ids", *self.tallies) if name in shown):
+            return shown
+        nobodys = not self.owners and not self.ids and not any(self.tallies.values())
+        return shown if nobodys or any(map(scope.sees, self.owners)) else None
 
 
 def written(
@@ -87,8 +80,12 @@ def written(
 
 
 def forgotten(ids: Mapping[str, str | None]) -> Event:
-    """Records that a forget removed, with the owner of each (`UNKNOWN` where it is not known)."""
-    return Event(Kind.FORGOTTEN, {}, ids=ids)
+    """Records that a forget removed, with the owner of each (`UNKNOWN` where it is not known).
+
+    Of more than `MAX_IDS` their number is kept alone.
+    """
+    tallies = {"count": Counter(ids.values())}
+    return Event(Kind.FORGOTTEN, {}, ids=ids if len(ids) <= MAX_IDS else None, tallies=tallies)
 
 
 def promoted(ids: Mapping[str, str | None], tier: str) -> Event:
@@ -96,20 +93,29 @@ def promoted(ids: Mapping[str, str | None], tier: str) -> Event:
 
 
 def consolidated(result: Consolidated, owners: Iterable[str | None] = ()) -> Event:
-    """A reorganisation; `owners` are those whose records it moved."""
-    return Event(Kind.CONSOLIDATED, figures(result), frozenset(owners))
+    """A reorganisation; to `owners` it is shown even if it moved nothing of theirs."""
+    return Event(Kind.CONSOLIDATED, {}, frozenset(owners), tallies=tallies(result))
 
 
 def session_closed(session: str, owners: Iterable[str | None]) -> Event:
     return Event(Kind.SESSION_CLOSED, {"session": session}, frozenset(owners))
 
 
-def figures(result: Consolidated) -> JsonObject:
+def tallies(result: Consolidated) -> dict[str, Tally]:
+    """What a reorganisation did, by name."""
     return {
-        "moved": result.moved,
-        "promoted": result.promoted,
-        "dropped": result.dropped,
-        "summarized": result.summarized,
+        "moved": Counter(result.moved.values()),
+        "promoted": Counter(result.promoted.values()),
+        "dropped": Counter(result.dropped.values()),
+        "summarized": Counter({UNKNOWN: result.summarized} if result.summarized else {}),
+    }
+
+
+def figures(counted: Mapping[str, Tally], scope: Scope) -> JsonObject:
+    """How many records a scope sees of each tally."""
+    return {
+        name: sum(count for owner, count in tally.items() if scope.sees(owner))
+        for name, tally in counted.items()
     }
 
 
@@ -216,11 +222,7 @@ class EventLog:
         if not self._held or self._given >= self._head:
             return False
         previous = self._held[-1]
-        return (
-            previous.background
-            and previous.event.kind is event.kind is Kind.CONSOLIDATED
-            and previous.event.owners == event.owners
-        )
+        return previous.background and previous.event.kind is event.kind is Kind.CONSOLIDATED
 
     def _issue(self, position: int) -> str:
         self._given = max(self._given, position)
@@ -239,8 +241,5 @@ class EventLog:
 
 
 def _sum(old: Event, new: Event) -> Event:
-    fields: JsonObject = {}
-    for name, value in new.fields.items():
-        before = old.fields.get(name)
-        fields[name] = value + before if isinstance(value, int) and isinstance(before, int) else value
-    return replace(new, fields=fields)
+    added = {name: Counter(old.tallies.get(name, {})) + Counter(tally) for name, tally in new.tallies.items()}
+    return replace(new, owners=old.owners | new.owners, tallies=added)

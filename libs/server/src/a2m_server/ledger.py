@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from a2m_protocol.types import Record
@@ -16,13 +17,19 @@ Address = tuple[str | None, str]
 
 @dataclass(slots=True)
 class Ledger:
-    """Indexes that are kept in step; every method is synchronous and leaves them consistent."""
+    """Indexes that are kept in step; every method is synchronous and leaves them consistent.
+
+    `dug` says when each grave was put, oldest first. `latest` has the last `seq` of a session, and may lack
+    one that is not above `last`. `elsewhere` is for good: without its mark, a session would be shown without
+    what lies in other tiers.
+    """
 
     records: dict[str, Record] = field(default_factory=dict[str, Record])
     order: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     keys: dict[Address, str] = field(default_factory=dict[Address, str])
     aliases: dict[str, str] = field(default_factory=dict[str, str])
     graves: dict[str, Tombstone] = field(default_factory=dict[str, Tombstone])
+    dug: dict[str, int] = field(default_factory=dict[str, int])
     last: int = 0
     latest: dict[Bucket, int] = field(default_factory=dict[Bucket, int])
     elsewhere: set[Bucket] = field(default_factory=set[Bucket])
@@ -34,6 +41,11 @@ class Ledger:
             record = self.records[self.aliases[record_id]]
             return record if record.owner == owner else None
         return record
+
+    def moved(self, record_id: str) -> Tombstone | None:
+        """The grave that says that a record lives in another tier."""
+        grave = self.graves.get(record_id)
+        return grave if grave is not None and grave.reason == "moved" else None
 
     def next_seq(self, now: int, bucket: Bucket, grave: Tombstone | None) -> int:
         """The `seq` of a record that is written now: above all that was, and above its session and grave.
@@ -53,7 +65,7 @@ class Ledger:
         """Hold a record, new or changed; its grave goes."""
         if record.id not in self.records:
             insort(self.order, (record.seq, record.id))
-            self.graves.pop(record.id, None)
+            self._fill(record.id)
         self.records[record.id] = record
         if record.key is not None:
             self.keys[record.owner, record.key] = record.id
@@ -72,25 +84,26 @@ class Ledger:
             self.aliases.pop(alias, None)
 
     def end(
-        self, record: Record, reason: Literal["forgotten", "moved"], seq: int, target: str | None
+        self, record: Record, reason: Literal["forgotten", "moved"], target: str | None, now: int
     ) -> None:
         """Remove a record and leave its grave; `moved` marks its session."""
         self.remove(record)
         moved = reason == "moved"
         if moved:
             self.elsewhere.add((record.owner, record.session))
-        self.graves[record.id] = Tombstone(
+        grave = Tombstone(
             id=record.id,
             reason=reason,
-            seq=seq,
+            seq=max(now, record.seq),
             owner=record.owner,
             key=record.key,
             session=record.session,
             target=target,
             moves=record.moves + 1 if moved else record.moves,
         )
+        self._dig(grave, now)
 
-    def bury(self, grave: Tombstone) -> Buried:
+    def bury(self, grave: Tombstone, now: int) -> Buried:
         """Put a grave that somebody else dug, as `TierStore.bury` says."""
         live = self.records.get(grave.id)
         old = self.graves.get(grave.id)
@@ -99,14 +112,14 @@ class Ledger:
             if live is not None:
                 return "live"
             if old is None or _outranks(grave, old):
-                self.graves[grave.id] = grave
+                self._dig(grave, now)
             return "absent" if self.graves[grave.id].reason == "moved" else "forgotten"
         if live is not None and live.seq > grave.seq:
             return "live"
         if live is not None:
             self.remove(live)
         if old is None or old.reason == "moved" or old.seq < grave.seq:
-            self.graves[grave.id] = grave
+            self._dig(grave, now)
         return "absent" if live is None else "forgotten"
 
     def standing(self, name: Named) -> Deleted:
@@ -115,6 +128,31 @@ class Ledger:
             return "deleted" if record.etag == name.etag else "changed"
         grave = self.graves.get(name.id)
         return grave.reason if grave is not None else "absent"
+
+    def expire(self, now: int, age: int, most: int) -> None:
+        """Drop up to `most` graves that are older than `age` (in units of `seq`), and as many sessions from
+        `latest` of which the clock has passed the last `seq`.
+        """
+        for record_id, dug in list(islice(self.dug.items(), most)):
+            if now - dug <= age:
+                break
+            self._fill(record_id)
+        for bucket, seq in list(islice(self.latest.items(), most)):
+            del self.latest[bucket]
+            if seq > now:
+                self.latest[bucket] = seq
+            else:
+                # Should the clock be turned back, this still is above it.
+                self.last = max(self.last, seq)
+
+    def _dig(self, grave: Tombstone, now: int) -> None:
+        self._fill(grave.id)
+        self.graves[grave.id] = grave
+        self.dug[grave.id] = now
+
+    def _fill(self, record_id: str) -> None:
+        self.graves.pop(record_id, None)
+        self.dug.pop(record_id, None)
 
 
 def _outranks(grave: Tombstone, old: Tombstone) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from a2m_protocol.clock import SEQ_PER_MS, created_at_of, parse_ms, seq_of
+from a2m_protocol.clock import created_at_of
 from a2m_protocol.errors import embedding_mismatch, scope_denied
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.fuse import reciprocal_rank_fusion
@@ -15,6 +15,8 @@ from a2m_retrieval.lexical import bm25, squash
 from a2m_retrieval.metric import Metric, similarity
 from a2m_retrieval.text import holds, index_terms, query_terms
 from a2m_server.ledger import Bucket, Ledger
+from a2m_server.records import beneath, record_of, rewritten
+from a2m_server.sequence import with_seq
 from a2m_server.store import (
     EVERYONE,
     Buried,
@@ -34,14 +36,20 @@ from a2m_server.store import (
     Written,
 )
 
-MAX_ALIASES = 64
-
 EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch", "arrivals"})
 TIER_CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
 
+DAY = 86_400_000_000
+"""Microseconds."""
+STEP = 64
+"""Old tombstones that one call removes beyond as many as it may add."""
+
 
 class MemoryTier:
-    """A `TierStore` whose records live as long as the object; `clock` gives microseconds since 1970."""
+    """A `TierStore` whose records live as long as the object; `clock` gives microseconds since 1970.
+
+    Tombstones older than `tombstone_days` go, a few with each write.
+    """
 
     def __init__(
         self,
@@ -50,6 +58,7 @@ class MemoryTier:
         *,
         metric: Metric = "cosine",
         dimensions: int | None = None,
+        tombstone_days: float = 30.0,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._name = name
@@ -58,6 +67,7 @@ class MemoryTier:
         self._clock = clock
         self._etags = itertools.count(1)
         self._ledger = Ledger()
+        self._age = int(tombstone_days * DAY)
         self._width = dimensions
 
     async def open(self) -> None:
@@ -85,11 +95,13 @@ class MemoryTier:
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         self._check(drafts, scope)
+        self._expire(len(drafts))
         return [self._write(draft) for draft in drafts]
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         self._check(drafts, EVERYONE)
-        return [self._transfer(draft) for draft in _with_seq(drafts, self._clock() // SEQ_PER_MS)]
+        self._expire(len(drafts))
+        return [self._transfer(draft) for draft in with_seq(drafts, self._clock())]
 
     async def search(self, search: Search) -> Found:
         found = [r for r in self._select(search.filter) if r.status == "active"]
@@ -115,8 +127,9 @@ class MemoryTier:
 
     async def forget(self, selected: Filter) -> Forgotten:
         found = list(self._select(selected))
+        now = self._expire(len(found))
         for record in found:
-            self._ledger.end(record, "forgotten", self._deletion_seq(record), None)
+            self._ledger.end(record, "forgotten", None, now)
         return Forgotten([record.id for record in found], owners={r.id: r.owner for r in found})
 
     async def sessions(self, scope: Scope) -> list[SessionInfo]:
@@ -153,19 +166,21 @@ class MemoryTier:
     ) -> dict[str, Deleted]:
         outcomes: dict[str, Deleted] = {name.id: self._ledger.standing(name) for name in named}
         if all(outcome == "deleted" for outcome in outcomes.values()):
+            now = self._expire(len(outcomes))
             for record_id in outcomes:
                 record = self._ledger.records[record_id]
                 if reason == "undo":
                     self._ledger.remove(record)
                 else:
-                    self._ledger.end(record, reason, self._deletion_seq(record), target)
+                    self._ledger.end(record, reason, target, now)
         return outcomes
 
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return [self._ledger.graves[i] for i in dict.fromkeys(ids) if i in self._ledger.graves]
 
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
-        return {grave.id: self._ledger.bury(grave) for grave in tombstones}
+        now = self._expire(len(tombstones))
+        return {grave.id: self._ledger.bury(grave, now) for grave in tombstones}
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         return [
@@ -198,8 +213,8 @@ class MemoryTier:
     def _check(self, drafts: Sequence[Draft], scope: Scope) -> None:
         """Raise for what would refuse the batch, before any of it is written."""
         for draft in drafts:
-            held = self._ledger.held(draft.id, draft.owner)
-            if held is not None and not scope.sees(held.owner):
+            standing = self._ledger.held(draft.id, draft.owner) or self._ledger.moved(draft.id)
+            if standing is not None and not scope.sees(standing.owner):
                 raise scope_denied(f"the id {draft.id!r} is taken: choose another")
         widths = [len(draft.embedding) for draft in drafts if draft.embedding is not None]
         for width in widths:
@@ -219,24 +234,11 @@ class MemoryTier:
         if occupant is not None:
             return self._rewrite(self._ledger.records[occupant], draft)
         seq = self._ledger.next_seq(self._clock(), (draft.owner, draft.session), grave)
-        record = self._ledger.keep(self._record(draft, seq, created_at_of(seq)))
+        record = self._ledger.keep(record_of(draft, seq, created_at_of(seq), self._etag()))
         return Written(record.id, "created", record.etag)
 
     def _rewrite(self, old: Record, draft: Draft) -> Written:
-        fresh = self._record(draft, old.seq, old.created_at)
-        aliases = [*(alias for alias in old.aliases if alias != draft.id), draft.id][-MAX_ALIASES:]
-        kept = fresh.model_copy(
-            update={
-                "id": old.id,
-                "salience": old.salience if draft.salience is None else draft.salience,
-                "revision": old.revision + 1,
-                "moves": old.moves,
-                "access_count": old.access_count,
-                "accessed_at": old.accessed_at,
-                "arrival": old.arrival,
-                "aliases": aliases,
-            }
-        )
+        kept = rewritten(old, draft, self._etag())
         self._ledger.remove(old)
         self._ledger.keep(kept)
         return Written(kept.id, "replaced", kept.etag, kept.revision)
@@ -257,16 +259,9 @@ class MemoryTier:
                 return Written(draft.id, "refused", reason="key")
         if held is not None:
             self._ledger.remove(held)
-        record = self._record(draft, seq, draft.created_at or created_at_of(seq))
-        self._ledger.keep(record)
+        created_at = draft.created_at or created_at_of(seq)
+        record = self._ledger.keep(record_of(draft, seq, created_at, self._etag()))
         return Written(record.id, "created", record.etag, record.revision)
-
-    def _record(self, draft: Draft, seq: int, created_at: str) -> Record:
-        given = draft.model_dump(exclude={"chosen", "salience", "seq", "created_at", "tier"})
-        salience = 1.0 if draft.salience is None else draft.salience
-        return Record.model_validate(
-            given | {"salience": salience, "seq": seq, "created_at": created_at, "etag": self._etag()}
-        )
 
     def _change(self, record: Record, **update: object) -> Record:
         return self._ledger.keep(record.model_copy(update={**update, "etag": self._etag()}))
@@ -318,26 +313,11 @@ class MemoryTier:
         if width != expected:
             raise embedding_mismatch(expected, width)
 
-    def _deletion_seq(self, record: Record) -> int:
-        return max(self._clock(), record.seq)
+    def _expire(self, added: int) -> int:
+        """Remove a few of the tombstones that are too old, more than the `added`; returns the time."""
+        now = self._clock()
+        self._ledger.expire(now, self._age, STEP + 2 * added)
+        return now
 
     def _etag(self) -> str:
         return f"{next(self._etags):x}"
-
-
-def beneath(key: str | None, prefix: str) -> bool:
-    """Whether a key is `prefix` or lies beneath it."""
-    return key is not None and (key == prefix or key.startswith(prefix + "/"))
-
-
-def _with_seq(drafts: Sequence[Draft], now: int) -> Iterator[Draft]:
-    """Drafts with a `seq` each: their own, else their `created_at` (or the clock) and their position."""
-    last = 0
-    for draft in drafts:
-        if draft.seq is not None:
-            yield draft
-            continue
-        ms = now if draft.created_at is None else parse_ms(draft.created_at)
-        seq = seq_of(ms)
-        last = last + 1 if seq_of(ms) <= last < seq_of(ms + 1) - 1 else seq
-        yield draft.model_copy(update={"seq": last})

@@ -16,29 +16,22 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from a2m_protocol import jsonrpc
 from a2m_protocol.errors import A2MError, Code
-from a2m_server.dispatch import Dispatcher
 from a2m_server.exchange import Exchange, Handler
 from a2m_server.identity import LOCAL, Peer
 from a2m_server.metrics import Metrics
 from a2m_server.settings import ServerSettings
-from a2m_server.store import MemoryStore
 
 log = logging.getLogger(__name__)
 
 _SKIP = 65_536
 
 
-def serve(store: MemoryStore, settings: ServerSettings | None = None) -> None:
+def serve(handler: Handler, settings: ServerSettings) -> None:
     """Serve one client on standard input and output until it closes the input; call from the main thread.
 
     Requests are answered in the order they came. SIGTERM and SIGINT end the server after the answer that is
     due. Whatever else the process prints goes to standard error.
     """
-    serve_handler(Dispatcher(store), settings or ServerSettings())
-
-
-def serve_handler(handler: Handler, settings: ServerSettings) -> None:
-    """The same around any handler of parsed messages."""
     with _streams() as (lines, out), start_blocking_portal() as portal:
         portal.call(handler.open)
         try:

@@ -57,8 +57,8 @@ class Filter:
 class Search:
     """A recall: `text` by words (and by meaning where the store has vectors), `embedding` by metric.
 
-    With neither, the most recently written first. `limit` is at least 1. `min_score` is applied by the
-    dispatcher for stores that rank in one pass. `vectors` asks for embeddings in the results.
+    With neither, the most recently written first. `limit` is at least 1. `vectors` asks for
+    embeddings in the results.
     """
 
     filter: Filter
@@ -66,7 +66,6 @@ class Search:
     text: str | None = None
     embedding: Sequence[float] | None = None
     embedding_model: str | None = None
-    min_score: float | None = None
     vectors: bool = False
 
 
@@ -215,18 +214,20 @@ class StoreInfo:
     metric: str = "cosine"
     metrics: tuple[str, ...] = ("cosine",)
     embedding_model: str | None = None
-    summarize_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Consolidated:
-    """What a reorganisation did (PROTOCOL section 3) and the counts after it."""
+    """What a reorganisation did (PROTOCOL section 3): the records that it moved, each with its owner.
 
-    moved: int = 0
-    promoted: int = 0
-    dropped: int = 0
+    Owners are told apart so that each is shown the figures of its own records; what was `summarized` is shown
+    to who sees everything.
+    """
+
+    moved: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+    promoted: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
+    dropped: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
     summarized: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class MemoryStore(Protocol):
@@ -337,12 +338,14 @@ class TierStore(MemoryStore, Protocol):
 class TieredStore(MemoryStore, Protocol):
     """A store of several tiers, which reorganises itself."""
 
-    async def promote(self, ids: Sequence[str], tier: str, salience: float, scope: Scope) -> int:
-        """Move records, with their groups, to `tier`; how many of `ids` moved."""
+    async def promote(
+        self, ids: Sequence[str], tier: str, salience: float, scope: Scope
+    ) -> Mapping[str, str | None]:
+        """Move records, with their groups, to `tier`; those of `ids` that moved, each with its owner."""
         ...
 
     async def consolidate(self) -> Consolidated: ...
 
-    async def close_session(self, session: str, scope: Scope) -> tuple[Consolidated, int]:
-        """Move a session's records out of the working tier at once; how many left it."""
+    async def close_session(self, session: str, scope: Scope) -> Consolidated:
+        """Move a session's records out of the working tier at once; `moved` are those that left it."""
         ...

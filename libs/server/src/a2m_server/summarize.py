@@ -11,12 +11,30 @@ from a2m_retrieval.lexical import idf
 from a2m_retrieval.text import index_terms
 
 SENTENCES = 8
+MAX_TEXT = 200_000
 MAX_SENTENCES = 20_000
 LONGEST = 600
 RECENCY = 0.25
 REDUNDANT = 0.6
 
 _END = re.compile(r"(?<=[.!?…。！？])\s+|(?<=[。！？])|\n+")
+
+
+def newest(texts: Sequence[str], most: int = MAX_TEXT) -> list[str]:
+    """The last of texts that are given oldest first, `most` characters in all.
+
+    The first of them may be the end of one.
+    """
+    found: list[str] = []
+    for text in reversed(texts):
+        if len(text) > most:
+            if most:
+                found.append(text[-most:])
+            break
+        found.append(text)
+        most -= len(text)
+    found.reverse()
+    return found
 
 
 def extract(texts: Sequence[str], sentences: int = SENTENCES) -> str:

@@ -16,7 +16,6 @@ from a2m_server.identity import LOCAL, Caller, Peer
 from a2m_server.memory import MemoryTier
 from a2m_server.params import Limits
 from a2m_server.store import (
-    EVERYONE,
     Consolidated,
     Filter,
     Forgotten,
@@ -89,10 +88,11 @@ class Varied(MemoryTier):
 
 
 class Stack:
-    """Two tiers, `working` above `episodic`."""
+    """Two tiers, `working` above `episodic`; `next` is what a consolidation says that it did."""
 
     def __init__(self) -> None:
         self.tiers = {"working": MemoryTier("working"), "episodic": MemoryTier("episodic")}
+        self.next = Consolidated()
 
     async def open(self) -> None: ...
 
@@ -163,8 +163,10 @@ class Stack:
         for tier in self.tiers.values():
             await tier.touch(ids, at)
 
-    async def promote(self, ids: Sequence[str], tier: str, salience: float, scope: Scope) -> int:
-        moved = 0
+    async def promote(
+        self, ids: Sequence[str], tier: str, salience: float, scope: Scope
+    ) -> dict[str, str | None]:
+        moved: dict[str, str | None] = {}
         for name, held in self.tiers.items():
             if name == tier:
                 continue
@@ -180,17 +182,16 @@ class Stack:
             ]
             await self.tiers[tier].transfer(drafts)
             await held.delete_if([Named(r.id, r.etag) for r in found], "moved", tier)
-            moved += len(found)
+            moved |= {r.id: r.owner for r in found}
         return moved
 
     async def consolidate(self) -> Consolidated:
-        return Consolidated(counts=await self.counts(EVERYONE))
+        return self.next
 
-    async def close_session(self, session: str, scope: Scope) -> tuple[Consolidated, int]:
+    async def close_session(self, session: str, scope: Scope) -> Consolidated:
         held = (await self.tiers["working"].timeline(Page(Filter(scope)))).records
         ids = [r.id for r in held if r.session == session]
-        moved = await self.promote(ids, "episodic", 0.0, scope)
-        return Consolidated(moved=moved, counts=await self.counts(EVERYONE)), moved
+        return Consolidated(moved=await self.promote(ids, "episodic", 0.0, scope))
 
     def _chosen(self, selected: Filter) -> list[tuple[str, MemoryTier]]:
         return [(n, t) for n, t in self.tiers.items() if selected.tier in (None, n)]
@@ -231,9 +232,15 @@ def memory(connect: Connect) -> Connection:
 
 
 @pytest.fixture
-def stack(connect: Connect) -> Connection:
+def stacked() -> Stack:
+    """The store behind `stack`."""
+    return Stack()
+
+
+@pytest.fixture
+def stack(connect: Connect, stacked: Stack) -> Connection:
     """A trusted connection to a store of two tiers."""
-    return connect(Stack(), push=True)
+    return connect(stacked, push=True)
 
 
 @pytest.fixture

@@ -11,6 +11,12 @@ def log(retained: int = 1024) -> EventLog:
     return EventLog(retained, clock=lambda: 1_700_000_000_000)
 
 
+def did(moved: int, owner: str | None = None, dropped: int = 0) -> Consolidated:
+    return Consolidated(
+        moved={f"{owner} {n}": owner for n in range(moved)}, dropped={f"x{n}": owner for n in range(dropped)}
+    )
+
+
 def add(events: EventLog, *ids: str) -> None:
     for record_id in ids:
         events.add(written(record_id, None))
@@ -115,47 +121,63 @@ def test_background_reorganisations_add_up_until_somebody_was_given_one() -> Non
     events = log()
     start = events.poll(None, None, None, EVERYONE).cursor
     for _ in range(3):
-        events.add(consolidated(Consolidated(moved=2, dropped=1)), background=True)
+        events.add(consolidated(did(moved=2, dropped=1)), background=True)
     (event,) = events.poll(start, None, None, EVERYONE).events
     assert (event["moved"], event["dropped"], event["promoted"]) == (6, 3, 0)
-    events.add(consolidated(Consolidated(moved=1)), background=True)
+    events.add(consolidated(did(moved=1)), background=True)
     assert [e["moved"] for e in events.poll(start, None, None, EVERYONE).events] == [6, 1]
 
 
 def test_a_head_that_was_given_is_not_changed_afterwards() -> None:
     events = log()
-    events.add(consolidated(Consolidated(moved=2)), background=True)
+    events.add(consolidated(did(moved=2)), background=True)
     head = events.poll(None, None, None, EVERYONE).cursor
-    events.add(consolidated(Consolidated(moved=1)), background=True)
+    events.add(consolidated(did(moved=1)), background=True)
     assert [e["moved"] for e in events.poll(head, None, None, EVERYONE).events] == [1]
 
 
-def test_only_background_reorganisations_of_the_same_owners_add_up() -> None:
+def test_only_background_reorganisations_add_up_whoever_s_records_they_moved() -> None:
     events = log()
-    events.add(consolidated(Consolidated(moved=1)))
-    events.add(consolidated(Consolidated(moved=1)), background=True)
-    events.add(consolidated(Consolidated(moved=1), ["ann"]), background=True)
+    events.add(consolidated(did(moved=1)))
+    events.add(consolidated(did(moved=1)), background=True)
+    events.add(consolidated(did(1, "ann")), background=True)
     add(events, "a")
-    events.add(consolidated(Consolidated(moved=1), ["ann"]), background=True)
-    assert len(events.poll("", None, None, EVERYONE).events) == 5
+    events.add(consolidated(did(1, "ann")), background=True)
+    found = events.poll("", None, None, EVERYONE).events
+    assert [e.get("moved") for e in found] == [1, 2, None, 1]
+    assert [e.get("moved") for e in events.poll("", None, None, POOLED).events] == [1, 1, None]
 
 
-def test_a_reorganisation_is_shown_to_who_sees_all_that_it_moved() -> None:
+def test_a_reorganisation_is_shown_to_each_by_its_own_records() -> None:
     events = log()
-    events.add(consolidated(Consolidated(moved=2), ["ann", "bob"]))
-    events.add(consolidated(Consolidated(moved=1), ["ann"]))
+    events.add(
+        consolidated(Consolidated(moved={"a": "ann", "b": "bob"}, promoted={"c": "bob"}, summarized=1))
+    )
+    events.add(consolidated(did(1, "ann")))
     events.add(consolidated(Consolidated()))
-    moved = [e["moved"] for e in events.poll("", None, None, Scope.of("ann")).events]
-    assert moved == [1, 0]
-    assert [e["moved"] for e in events.poll("", None, None, POOLED).events] == [0]
+    events.add(consolidated(Consolidated(), ["bob"]))
+
+    def figures(scope: Scope) -> list[Any]:
+        return [
+            (e["moved"], e["promoted"], e["summarized"]) for e in events.poll("", None, None, scope).events
+        ]
+
+    assert figures(Scope.of("ann")) == [(1, 0, 0), (1, 0, 0), (0, 0, 0)]
+    assert figures(Scope.of("bob")) == [(1, 1, 0), (0, 0, 0), (0, 0, 0)]
+    assert figures(POOLED) == [(0, 0, 0)]
+    assert figures(EVERYONE) == [(2, 1, 1), (1, 0, 0), (0, 0, 0), (0, 0, 0)]
 
 
-def test_a_forget_of_very_many_shows_their_number_alone() -> None:
+def test_a_forget_of_very_many_keeps_their_numbers_alone() -> None:
     events = log()
-    events.add(forgotten({str(n): None for n in range(1001)}))
-    (event,) = events.poll("", None, None, POOLED).events
-    assert event["count"] == 1001
-    assert "ids" not in event
+    event = forgotten({str(n): "ann" if n < 2 else None for n in range(1001)})
+    assert event.ids is None
+    events.add(event)
+    for scope, count in ((POOLED, 999), (Scope.of("ann"), 1001), (EVERYONE, 1001)):
+        (shown,) = events.poll("", None, None, scope).events
+        assert shown == {"kind": "forgotten", "at": shown["at"], "count": count}
+    events.add(forgotten({str(n): "ann" for n in range(1001)}))
+    assert len(events.poll("", None, None, POOLED).events) == 1
 
 
 async def test_subscribers_are_pushed_what_they_may_see_from_then_on(connect: Any, memory: Any) -> None:

@@ -1,7 +1,9 @@
+import time
 from typing import Any
 
 import pytest
 
+from a2m_protocol.clock import created_at_of
 from a2m_server.identity import ANONYMOUS, LOOPBACK
 
 METHODS = ["forget_if", "tombstones", "list", "read", "touch"]
@@ -196,3 +198,26 @@ async def test_without_trust_our_methods_reach_pooled_records_alone(connect: Any
     await memory.ok("forget", ids=["a"])
     assert (await other.ok("tombstones", ids=["a"]))["tombstones"] == []
     assert await memory.contents() == ["p"]
+
+
+async def test_a_transfer_from_the_future_or_beyond_all_time_is_refused(memory: Any) -> None:
+    now = time.time_ns() // 1_000
+    hour = 3_600_000_000
+    for seq in (now + 25 * hour, 2**53, -(2**53), 2**60, -(2**63)):
+        code, message = await memory.error(
+            "remember", records=[{"content": "x", "seq": now}, {"content": "y", "seq": seq}], transfer=True
+        )
+        assert (code, "records[1].seq" in message) == (-32602, True)
+    for at in (created_at_of(now + 25 * hour), "9999-12-31T23:59:59.999Z", "1684-01-01T00:00:00.000Z"):
+        for seq in ({}, {"seq": now}):
+            code, message = await memory.error(
+                "remember", records=[{"content": "x", "created_at": at, **seq}], transfer=True
+            )
+            assert (code, "records[0].created_at" in message) == (-32602, True)
+    assert await memory.contents() == []
+    near = {"content": "x", "seq": now + 23 * hour, "created_at": created_at_of(now + 23 * hour)}
+    old = {"content": "old", "seq": -(2**53) + 1, "created_at": "1700-01-01T00:00:00.000Z"}
+    await memory.remember(near, old, transfer=True)
+    assert await memory.contents() == ["old", "x"]
+    # What a plain write says of it is the client's business, as before.
+    await memory.remember({"content": "plain", "created_at": "9999-12-31T23:59:59.999Z"})

@@ -1,8 +1,9 @@
+import asyncio
 from typing import Any
 
 import pytest
 
-from a2m_server.summarize import extract
+from a2m_server.summarize import MAX_TEXT, extract, newest
 
 TEXTS = [
     "The tea party starts at five. Somebody coughed.",
@@ -86,3 +87,28 @@ def test_sentences_of_other_scripts_are_told_apart() -> None:
 
 def test_a_very_long_sentence_is_shortened() -> None:
     assert len(extract(["word " * 5000])) <= 602
+
+
+def test_the_newest_text_is_taken_up_to_a_bound() -> None:
+    texts = ["one", "two", "three"]
+    assert newest(texts) == texts
+    assert newest(texts, 8) == ["two", "three"]
+    assert newest(texts, 7) == ["wo", "three"]
+    assert newest(texts, 5) == ["three"]
+    assert newest(texts, 2) == ["ee"]
+    assert newest([], 2) == newest(texts, 0) == []
+
+
+async def test_a_long_summary_leaves_the_server_free_and_reads_the_newest(memory: Any) -> None:
+    line = "The harbour of town {n} has {n} boats and a lighthouse.\n"
+    half = "".join(line.format(n=n) for n in range(2_000))[: MAX_TEXT // 2]
+    ids = await memory.remember(*({"content": half} for _ in range(4)))
+    summary = asyncio.create_task(memory.ok("summarize", ids=ids))
+    turns = 0
+    while not summary.done():
+        turns += 1
+        await asyncio.sleep(0)
+    result = await summary
+    assert (result["read"], result["written"]) == (2, 1)
+    assert result["records"][0]["provenance"]["derived_from"] == ids[2:]
+    assert turns > 100

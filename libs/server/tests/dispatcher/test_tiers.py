@@ -2,6 +2,8 @@ from typing import Any
 
 import pytest
 
+from a2m_server.store import Consolidated
+
 
 @pytest.mark.parametrize(
     ("method", "params"),
@@ -80,6 +82,60 @@ async def test_closing_a_session_empties_working_of_it_and_logs_both(stack: Any)
     assert (await stack.ok("timeline", tier="episodic"))["records"][0]["session"] == "s"
     kinds = [event["kind"] for event in (await stack.ok("events", cursor=cursor))["events"]]
     assert kinds == ["consolidated", "session_closed"]
+
+
+async def test_each_sees_the_figures_of_its_own_records(stack: Any, stacked: Any) -> None:
+    cursor = (await stack.ok("events"))["cursor"]
+    stacked.next = Consolidated(
+        moved={"a": "ann", "b": "bob", "c": "bob", "p": None}, promoted={"d": "bob"}, dropped={"e": "eve"}
+    )
+    seen = {"ann": (2, 0, 0), "bob": (3, 1, 0), "eve": (1, 0, 1), None: (1, 0, 0)}
+    for owner, figures in seen.items():
+        told = await stack.ok("consolidate", owner=owner)
+        assert (told["moved"], told["promoted"], told["dropped"], told["summarized"]) == (*figures, 0)
+        events = (await stack.ok("events", cursor=cursor, owner=owner))["events"]
+        assert {(e["moved"], e["promoted"], e["dropped"]) for e in events} == {figures}
+    assert (await stack.ok("consolidate"))["moved"] == 4
+    stacked.next = Consolidated(moved={"a": "ann"})
+    cursor = (await stack.ok("events"))["cursor"]
+    assert (await stack.ok("consolidate", owner="bob"))["moved"] == 0
+    assert (await stack.ok("events", cursor=cursor, owner="bob"))["events"] == []
+    assert len((await stack.ok("events", cursor=cursor))["events"]) == 1
+
+
+async def test_a_promotion_is_told_to_those_whose_records_moved(stack: Any) -> None:
+    await stack.remember(
+        {"id": "a", "content": "a", "owner": "ann"}, {"id": "b", "content": "b", "owner": "bob"}
+    )
+    cursor = (await stack.ok("events"))["cursor"]
+    assert await stack.ok("promote", ids=["a", "b"], tier="episodic", owner="ann") == {"promoted": 1}
+    assert (await stack.ok("events", cursor=cursor, owner="bob"))["events"] == []
+    (event,) = (await stack.ok("events", cursor=cursor, owner="ann"))["events"]
+    assert event["ids"] == ["a"]
+
+
+async def test_closing_a_session_is_told_to_all_whose_session_it_is(stack: Any) -> None:
+    await stack.remember({"content": "first", "session": "s", "owner": "bob"})
+    await stack.remember(*({"content": str(n), "session": "s", "owner": "ann"} for n in range(120)))
+    cursor = (await stack.ok("events"))["cursor"]
+    assert (await stack.ok("session/close", session="s"))["flushed"] == 121
+    for owner, moved in (("ann", 120), ("bob", 1)):
+        consolidated, closed = (await stack.ok("events", cursor=cursor, owner=owner))["events"]
+        assert (consolidated["moved"], closed["session"]) == (moved, "s")
+    assert (await stack.ok("events", cursor=cursor, owner="eve"))["events"] == []
+
+
+async def test_closing_a_session_as_its_owner_closes_and_tells_no_more(stack: Any) -> None:
+    await stack.remember({"content": "b", "session": "s", "owner": "bob"})
+    await stack.remember(*({"content": str(n), "session": "s"} for n in range(101)))
+    await stack.remember({"content": "a", "session": "s", "owner": "ann"})
+    cursor = (await stack.ok("events"))["cursor"]
+    assert (await stack.ok("session/close", session="s", owner="bob"))["flushed"] == 102
+    assert (await stack.ok("events", cursor=cursor, owner=None))["events"][0]["moved"] == 101
+    kinds = [e["kind"] for e in (await stack.ok("events", cursor=cursor, owner="bob"))["events"]]
+    assert kinds == ["consolidated", "session_closed"]
+    assert (await stack.ok("session/close", session="s", owner="bob"))["flushed"] == 0
+    assert (await stack.ok("timeline", owner="ann", tier="working"))["records"][0]["content"] == "a"
 
 
 async def test_closing_an_unknown_session_does_and_logs_nothing(stack: Any) -> None:

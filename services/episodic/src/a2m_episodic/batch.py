@@ -6,16 +6,15 @@ The caller reads those rows (by id, alias and key) under locks, and applies what
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from a2m_protocol.clock import SEQ_PER_MS, created_at_of, parse_ms
+from a2m_protocol.clock import created_at_of
 from a2m_protocol.errors import scope_denied
 from a2m_protocol.types import Draft
+from a2m_server.records import with_alias
 from a2m_server.store import Scope, Tombstone, Written
-
-MAX_ALIASES = 64
 
 Bucket = tuple[str | None, str | None]
 Address = tuple[str | None, str]
@@ -80,8 +79,8 @@ class Batch:
     def check(self, drafts: Sequence[Draft], scope: Scope) -> None:
         """Raise -32005 when an id belongs to an owner whom the scope does not see."""
         for draft in drafts:
-            found = self._find(draft)
-            if found is not None and not scope.sees(found.owner):
+            standing = self._find(draft) or self._moved(draft.id)
+            if standing is not None and not scope.sees(standing.owner):
                 raise scope_denied(f"the id {draft.id!r} is taken: choose another")
 
     def sessions(self, drafts: Sequence[Draft]) -> set[Bucket]:
@@ -153,7 +152,7 @@ class Batch:
         return Written(made.id, "created", made.etag, made.revision)
 
     def _rewrite(self, old: Held, draft: Draft) -> Written:
-        aliases = (*(alias for alias in old.aliases if alias != draft.id), draft.id)[-MAX_ALIASES:]
+        aliases = tuple(with_alias(old.aliases, draft.id))
         self._forget_names(old)
         self.before.setdefault(old.id, old.bucket)
         kept = self._hold(
@@ -175,6 +174,10 @@ class Batch:
         alias = self._aliases.get((draft.owner, draft.id))
         return self.held.get(draft.id) or (None if alias is None else self.held[alias])
 
+    def _moved(self, record_id: str) -> Tombstone | None:
+        grave = self.graves.get(record_id)
+        return grave if grave is not None and grave.reason == "moved" else None
+
     def _hold(self, row: Held) -> Held:
         self.held[row.id] = row
         if row.key is not None:
@@ -195,19 +198,6 @@ class Batch:
             self._keys.pop((row.owner, row.key), None)
         for alias in row.aliases:
             self._aliases.pop((row.owner, alias), None)
-
-
-def with_seq(drafts: Sequence[Draft], now: int) -> Iterator[Draft]:
-    """Drafts with a `seq` each: their own, else their `created_at` (or `now`, a seq) and their position."""
-    last = 0
-    for draft in drafts:
-        if draft.seq is not None:
-            yield draft
-            continue
-        seq = now if draft.created_at is None else parse_ms(draft.created_at) * SEQ_PER_MS
-        end = (seq // SEQ_PER_MS + 1) * SEQ_PER_MS
-        last = last + 1 if seq <= last < end - 1 else seq
-        yield draft.model_copy(update={"seq": last})
 
 
 def new_etag() -> str:

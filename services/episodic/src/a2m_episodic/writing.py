@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from a2m_episodic import rows as shape
-from a2m_episodic.batch import Batch, Bucket, Held, with_seq
+from a2m_episodic.batch import Batch, Bucket, Held
 from a2m_episodic.buckets import enter, settle
 from a2m_episodic.database import Connection, Database, rows
 from a2m_episodic.locks import lock
@@ -17,6 +17,7 @@ from a2m_episodic.state import State
 from a2m_episodic.terms import Analysis, analyse
 from a2m_protocol.errors import embedding_mismatch
 from a2m_protocol.types import Draft
+from a2m_server.sequence import with_seq
 from a2m_server.store import EVERYONE, Scope, Written
 
 # A batch of fewer characters is analysed at once rather than in a thread.

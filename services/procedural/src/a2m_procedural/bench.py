@@ -42,6 +42,8 @@ class Bench(MemoryTier):
             keys=dict(held.keys),
             aliases=dict(held.aliases),
             graves=dict(graves),
+            dug={},
+            latest=dict(held.latest),
             elsewhere=set(held.elsewhere),
         )
         self._terms = view.terms()

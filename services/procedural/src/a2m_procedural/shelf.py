@@ -14,6 +14,7 @@ from a2m_procedural.repository import Repository
 from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.types import Record
 from a2m_server.ledger import Ledger
+from a2m_server.sequence import AHEAD
 from a2m_server.store import Tombstone
 
 log = logging.getLogger(__name__)
@@ -70,9 +71,11 @@ class Shelf:
         ledger = Ledger(elsewhere=self._journal.elsewhere())
         for record_id, one in shelved.items():
             ledger.keep(_whole(one, self._states.get(record_id)))
-        # A date from the future in a person's commit must not carry every later write along.
-        seqs = (record.seq for record in ledger.records.values() if record.seq < (now_ms + 1) * SEQ_PER_MS)
+        # A date from the future in a person's commit must not carry every later write along, nor its session.
+        now = (now_ms + 1) * SEQ_PER_MS
+        seqs = (record.seq for record in ledger.records.values() if record.seq < now)
         ledger.last = max(self._journal.last(), *seqs, 0)
+        ledger.latest = {at: seq for at, seq in ledger.latest.items() if now <= seq < now + AHEAD}
         return View(head, version, shelved, hidden, ledger, occupied, self._journal.width())
 
     def _refresh_states(self) -> None:

@@ -120,7 +120,7 @@ class ProceduralStore:
         self._reader = self._writer = self._seen = None
 
     async def ready(self) -> None:
-        await self._bench()
+        await self._in("read", self._ping)
 
     async def info(self) -> StoreInfo:
         return await (await self._bench()).info()
@@ -215,6 +215,12 @@ class ProceduralStore:
         if self._seen is None or self._seen[0] is not view:
             self._seen = (view, self._bench_of(view, {}))
         return self._seen[1]
+
+    def _ping(self) -> None:
+        """Reach for the branch and the journal, and read neither."""
+        hand = _opened(self._reader)
+        hand.repository.head()
+        hand.journal.version()
 
     def _tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return list(_opened(self._reader).journal.tombstones(ids, self._ms()).values())

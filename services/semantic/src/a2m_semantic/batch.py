@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from a2m_protocol.clock import SEQ_PER_MS, created_at_of, parse_ms, seq_of
+from a2m_protocol.clock import SEQ_PER_MS, created_at_of
 from a2m_protocol.errors import scope_denied
 from a2m_protocol.types import Draft, Record
 from a2m_semantic.points import Held
+from a2m_server.records import record_of, rewritten
 from a2m_server.store import Buried, Deleted, Named, Reason, Scope, Tombstone, Written
-
-MAX_ALIASES = 64
 
 Bucket = tuple[str | None, str | None]
 
@@ -43,8 +42,8 @@ class Batch:
     def check_scope(self, drafts: Iterable[Draft], scope: Scope) -> None:
         """Raise -32005 if an id is one that `scope` may not see."""
         for draft in drafts:
-            live = self._live(draft)
-            if live is not None and not scope.sees(live.owner):
+            standing = self._live(draft) or self._moved(draft.id)
+            if standing is not None and not scope.sees(standing.owner):
                 raise scope_denied(f"the id {draft.id!r} is taken: choose another")
 
     def write(self, draft: Draft) -> Written:
@@ -59,7 +58,7 @@ class Batch:
         if occupant is not None:
             return self._rewrite(self._record(occupant), draft)
         seq = max(self._now, self.last + 1, grave.seq + 1 if grave is not None else 0)
-        record = self._keep(_record(draft, seq, created_at_of(seq)))
+        record = self._keep(record_of(draft, seq, created_at_of(seq), _etag()))
         return Written(record.id, "created", record.etag)
 
     def transfer(self, draft: Draft) -> Written:
@@ -77,7 +76,8 @@ class Batch:
         occupant = None if draft.key is None else self._keys.get((draft.owner, draft.key))
         if occupant is not None and occupant != draft.id:
             return Written(draft.id, "refused", reason="key")
-        record = self._keep(_record(draft, seq, draft.created_at or created_at_of(seq)))
+        created_at = draft.created_at or created_at_of(seq)
+        record = self._keep(record_of(draft, seq, created_at, _etag()))
         return Written(record.id, "created", record.etag, record.revision)
 
     def touch(self, record_id: str, times: int, at: str) -> None:
@@ -145,18 +145,7 @@ class Batch:
         return "absent" if live is None else "forgotten"
 
     def _rewrite(self, old: Record, draft: Draft) -> Written:
-        kept = _record(draft, old.seq, old.created_at).model_copy(
-            update={
-                "id": old.id,
-                "salience": old.salience if draft.salience is None else draft.salience,
-                "revision": old.revision + 1,
-                "moves": old.moves,
-                "access_count": old.access_count,
-                "accessed_at": old.accessed_at,
-                "arrival": old.arrival,
-                "aliases": [*(alias for alias in old.aliases if alias != draft.id), draft.id][-MAX_ALIASES:],
-            }
-        )
+        kept = rewritten(old, draft, _etag())
         self._keep(kept)
         return Written(kept.id, "replaced", kept.etag, kept.revision)
 
@@ -165,6 +154,10 @@ class Batch:
         record = self._of(draft.id).record
         alias = self._aliases.get((draft.owner, draft.id))
         return record if record is not None or alias is None else self._record(alias)
+
+    def _moved(self, record_id: str) -> Tombstone | None:
+        grave = self._of(record_id).grave
+        return grave if grave is not None and grave.reason == "moved" else None
 
     def _of(self, record_id: str) -> Held:
         return self._held.get(record_id) or Held(record_id)
@@ -205,25 +198,6 @@ class Batch:
                 self._keys[record.owner, record.key] = record.id
             for alias in record.aliases:
                 self._aliases[record.owner, alias] = record.id
-
-
-def with_seq(drafts: Sequence[Draft], now: int) -> Iterator[Draft]:
-    """Drafts with a `seq` each: their own, else their `created_at` (or the clock) and their position."""
-    last = 0
-    for draft in drafts:
-        if draft.seq is not None:
-            yield draft
-            continue
-        ms = now if draft.created_at is None else parse_ms(draft.created_at)
-        last = last + 1 if seq_of(ms) <= last < seq_of(ms + 1) - 1 else seq_of(ms)
-        yield draft.model_copy(update={"seq": last})
-
-
-def _record(draft: Draft, seq: int, created_at: str) -> Record:
-    given = draft.model_dump(exclude={"chosen", "salience", "seq", "created_at", "tier"})
-    salience = 1.0 if draft.salience is None else draft.salience
-    assigned = {"salience": salience, "seq": seq, "created_at": created_at, "etag": _etag()}
-    return Record.model_validate(given | assigned)
 
 
 def _outranks(grave: Tombstone, old: Tombstone) -> bool:

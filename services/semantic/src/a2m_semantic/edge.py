@@ -83,9 +83,6 @@ class EdgeEngine:
             os.close(self._lock)
             self._lock = None
 
-    async def ready(self) -> None:
-        await self._call(self._open_shard().info)
-
     async def fix_width(self, width: int) -> int:
         # Creating a vector that exists already changes nothing.
         await self._update(lambda: qdrant.UpdateOperation.create_dense_vector(DENSE, width, self._distance))

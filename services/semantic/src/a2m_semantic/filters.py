@@ -68,7 +68,7 @@ def condition_clause(condition: Condition, tier: str) -> Clause:
         case Op.PREFIX:
             token = tokens.prefix_token(start, str(condition.value))
             if token is None:
-                raise _refused(condition, tier, f"a prefix has at most {tokens.MAX_TOKEN} characters here")
+                raise _refused(condition, tier, f"a prefix has at most {tokens.MAX_VALUE} characters here")
             return Prefix("tokens", token)
         case _:
             return _range(condition, tier)

@@ -76,10 +76,6 @@ class ServerEngine:
             await self._opened.close()
             self._opened = None
 
-    async def ready(self) -> None:
-        async with self._calling() as client:
-            await client.get_collection(self._collection)
-
     async def fix_width(self, width: int) -> int:
         async with self._calling() as client:
             held = await self._width(client)

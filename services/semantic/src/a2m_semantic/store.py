@@ -14,7 +14,7 @@ from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
 from a2m_retrieval.text import index_words
 from a2m_semantic import filters, reading, sessions
-from a2m_semantic.batch import Batch, with_seq
+from a2m_semantic.batch import Batch
 from a2m_semantic.engine import All, AnyOf, Clause, ConflictError, Engine, Some, point_id
 from a2m_semantic.points import (
     BRIEF,
@@ -29,6 +29,7 @@ from a2m_semantic.ranking import Ranking
 from a2m_semantic.shape import Shape
 from a2m_semantic.tombs import Sweeper
 from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
+from a2m_server.sequence import with_seq
 from a2m_server.store import (
     Buried,
     Deleted,
@@ -96,7 +97,7 @@ class SemanticStore:
             await self._engine.close()
 
     async def ready(self) -> None:
-        await self._engine.ready()
+        await self._engine.retrieve([point_id("record", "")], [])
 
     async def info(self) -> StoreInfo:
         return StoreInfo(
@@ -127,7 +128,7 @@ class SemanticStore:
         async def work() -> list[Written]:
             batch = await self._load_for(drafts)
             await self._shape.fit(drafts)
-            written = [batch.transfer(draft) for draft in with_seq(drafts, self._clock() // SEQ_PER_MS)]
+            written = [batch.transfer(draft) for draft in with_seq(drafts, self._clock())]
             await self._store(batch)
             return written
 

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 
-MAX_TOKEN = 512
+MAX_VALUE = 512
 MAX_FIELD = 128
 EXACT = 2**53
 
@@ -35,16 +35,15 @@ def value_token(start: str, value: object) -> str | None:
     if isinstance(value, bool):
         return f"{start}b{value:d}"
     if isinstance(value, str):
-        return _shorten(f"{start}s{value}")
+        return f"{start}s{_shorten(value)}"
     if isinstance(value, int | float):
-        return _shorten(f"{start}n{_canonical(value)}")
+        return f"{start}n{_shorten(_canonical(value))}"
     return None
 
 
 def prefix_token(start: str, prefix: str) -> str | None:
     """What the token of a string with this prefix starts with; None when the prefix is too long to tell."""
-    token = f"{start}s{prefix}"
-    return token if len(token) <= MAX_TOKEN else None
+    return f"{start}s{prefix}" if len(prefix) <= MAX_VALUE else None
 
 
 def tokens(fields: Mapping[str, object], *, metadata: bool) -> list[str]:
@@ -104,9 +103,9 @@ def _canonical(number: int | float) -> str:
     return f"{int(number):x}"
 
 
-def _shorten(token: str) -> str:
-    # The start is kept for prefixes; whatever is cut is longer than any token that was not.
-    return token if len(token) <= MAX_TOKEN else token[:MAX_TOKEN] + _digest(token)
+def _shorten(value: str) -> str:
+    # The start is kept for prefixes; whatever is cut is longer than any value that was not.
+    return value if len(value) <= MAX_VALUE else value[:MAX_VALUE] + _digest(value)
 
 
 def _digest(text: str) -> str:

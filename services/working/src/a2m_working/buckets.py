@@ -46,6 +46,10 @@ class Buckets(Protocol):
         """Delete by id and etag ("" for any): all or none if `whole`, else each that can be."""
         ...
 
+    async def sweep(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows that their ids lead to; on a Cluster, others were left by a crash and are removed."""
+        ...
+
     async def settle(self, named: Sequence[Named]) -> None:
         """Clear the arrival of records that have their etag."""
         ...

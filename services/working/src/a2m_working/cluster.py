@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 
+from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Draft
 from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.buckets import BucketPage, Request
@@ -34,11 +35,16 @@ class Cluster:
 
     async def put(self, drafts: Sequence[Draft], scope: Scope, *, transfer: bool) -> list[Written]:
         written: list[Written] = []
-        cut = list(segments(drafts))
-        if len(cut) > 1:
+        if len({bucket_tag(draft.owner, draft.session) for draft in drafts}) > 1:
+            # Each bucket refuses for itself alone.
             await self._placement.check(drafts, scope)
-        for segment in cut:
-            written += await self._placement.put(segment, scope, transfer=transfer)
+        try:
+            for segment in segments(drafts):
+                written += await self._placement.put(segment, scope, transfer=transfer)
+        except A2MError as error:
+            if error.code == Code.SCOPE_DENIED:
+                await self._release(await self._claims.ids([draft.id for draft in drafts]), {})
+            raise
         away = [answer.id for answer in written if answer.outcome == "moved"]
         if away:
             # Asking for a moved id claimed it, and a claim must not outlive its tombstone.
@@ -69,6 +75,22 @@ class Cluster:
         await self._release(gone, {row.id: row for row in rows})
         return outcomes
 
+    async def sweep(self, rows: Sequence[Row]) -> list[Row]:
+        claims = await self._claims.ids(list({row.id for row in rows}))
+        kept: list[Row] = []
+        strays: defaultdict[str, list[Named]] = defaultdict(list)
+        for row in rows:
+            tag = bucket_tag(row.fields.get("owner"), row.fields.get("session"))
+            claim = claims.get(row.id)
+            if claim is not None and claim.tag == tag:
+                kept.append(row)
+            else:
+                strays[tag].append(Named(row.id, row.etag))
+        await self._database.together(
+            self._root(tag).remove(named, "undo", None, whole=False) for tag, named in strays.items()
+        )
+        return kept
+
     async def settle(self, named: Sequence[Named]) -> None:
         wanted = {name.id: name for name in named}
         groups = _grouped(await self._claims.ids(list(wanted)))
@@ -92,6 +114,9 @@ class Cluster:
                 await self._claims.register_session(home, stone.session)
                 if claim.tag != home:
                     await self._root(home).mark(stone)
+            elif claim.tag != home:
+                # What a crash left there is not what the claim leads to.
+                await self._root(home).bury([stone])
             rows = await self._root(claim.tag).read([stone.id], whole=False)
             outcomes |= await self._root(claim.tag).bury([stone])
             if outcomes[stone.id] != "live":

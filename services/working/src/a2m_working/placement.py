@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from a2m_protocol.errors import A2MError, embedding_mismatch, scope_denied, unavailable
+from a2m_protocol.errors import embedding_mismatch, scope_denied, unavailable
 from a2m_protocol.types import Draft
 from a2m_server.store import Named, Scope, Written
 from a2m_working.claims import Claim, Claims
@@ -114,9 +114,8 @@ class Placement:
         claims = await self._claims.ids([draft.id for draft in drafts])
         for draft in drafts:
             claim = claims.get(draft.id)
-            found = claim and await self._root(claim.tag).hold("i", draft.id, draft.owner)
-            if isinstance(found, Held) and not scope.sees(found.owner):
-                raise _denied(draft)
+            found = b"" if claim is None else await self._root(claim.tag).hold("i", draft.id, draft.owner)
+            _check_seen(draft, found, scope)
 
     async def _claim(self, drafts: Sequence[Draft]) -> list[_Claimed]:
         homes = [bucket_tag(draft.owner, draft.session) for draft in drafts]
@@ -169,9 +168,8 @@ class Placement:
             return one
         draft, there = one.draft, self._root(one.id.tag)
         found = await there.hold("i", draft.id, draft.owner, one.id.number)
+        _check_seen(draft, found, scope)
         if isinstance(found, Held):
-            if not scope.sees(found.owner):
-                raise _denied(draft)
             rows = await there.read([draft.id], whole=False) if transfer else []
             if rows and rows[0].fields["moves"] < draft.moves and rows[0].fields["seq"] <= (draft.seq or 0):
                 return replace(one, displaces=True)
@@ -226,5 +224,12 @@ class Placement:
         return start
 
 
-def _denied(draft: Draft) -> A2MError:
-    return scope_denied(f"the id {draft.id!r} is taken: choose another")
+def _check_seen(draft: Draft, found: Held | bytes, scope: Scope) -> None:
+    """Raise -32005 where an id is of a record, held or moved, of an owner whom the caller does not see."""
+    if isinstance(found, Held):
+        seen = scope.sees(found.owner)
+    else:
+        stone = tombstone_of(draft.id, found) if found else None
+        seen = stone is None or stone.reason != "moved" or scope.sees(stone.owner)
+    if not seen:
+        raise scope_denied(f"the id {draft.id!r} is taken: choose another")

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from a2m_protocol.clock import parse_ms
 from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Draft
+from a2m_server.records import with_alias
 from a2m_server.store import EVERYONE, Named, Written
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import WHAT, Argument
 from a2m_working.root import Root
-from a2m_working.rows import MAX_ALIASES, Row, draft_arguments
+from a2m_working.rows import Row, draft_arguments
 
 ATTEMPTS = 5
 
@@ -22,8 +23,8 @@ ATTEMPTS = 5
 class Relocation:
     """Copies a record to its new bucket, moves the claims there, then deletes the old one.
 
-    In between the old version is still in its old session; a crash there leaves it until the key is written
-    or the id forgotten again.
+    In between the old version is still in its old session. A crash there leaves it readable until a forget
+    finds it in that session, or a write brings its id or key back there.
     """
 
     claims: Claims
@@ -110,7 +111,7 @@ def _rewritten(draft: Draft, row: Row) -> list[Argument]:
     """The record at a key as a draft rewrites it, as the script `transfer` takes it."""
     given: list[Argument] = [*draft_arguments(draft, transfer=False)]
     fields = row.fields
-    aliases = [*(alias for alias in fields["aliases"] if alias != draft.id), draft.id][-MAX_ALIASES:]
+    aliases = with_alias(fields["aliases"], draft.id)
     state = [
         "",
         str(row.seq),

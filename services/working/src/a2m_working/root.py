@@ -86,6 +86,9 @@ class Root:
         """What `remove` would answer."""
         return await self._remove(named, "undo", None, "check")
 
+    async def sweep(self, rows: Sequence[Row]) -> list[Row]:
+        return list(rows)
+
     async def settle(self, named: Sequence[Named]) -> None:
         arguments: list[Argument] = []
         for name in named:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from a2m_protocol.clock import created_at_of, format_ms, parse_ms
 from a2m_protocol.types import Draft, Provenance, Record
+from a2m_server.records import MAX_ALIASES
 from a2m_working.layout import bucket_tag, encode
-
-MAX_ALIASES = 64
 
 _BODY = {
     "content",

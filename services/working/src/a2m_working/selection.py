@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from a2m_protocol.where import Scalar, Where
 from a2m_retrieval.text import holds
+from a2m_server.records import beneath
 from a2m_server.store import Filter
 from a2m_working.buckets import BucketPage, Buckets, Request
 from a2m_working.layout import bucket_tag, encode
@@ -144,11 +145,6 @@ class Selection:
         bare = selected.where.without("session").without("owner") == Where()
         exact = bare and not selected.arrived and selected.key_prefix is None and selected.words is None
         return min(REPLAY, self.enough) if exact and self.enough is not None else REPLAY
-
-
-def beneath(key: str | None, prefix: str) -> bool:
-    """Whether a key is `prefix` or lies beneath it."""
-    return key is not None and (key == prefix or key.startswith(prefix + "/"))
 
 
 def _names(values: Sequence[Scalar]) -> list[str | None]:

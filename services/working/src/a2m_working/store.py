@@ -105,7 +105,7 @@ class WorkingStore:
         gone: dict[str, int] = {}
         selection = Selection(self._buckets, selected, newest=False)
         async for batch in selection.batches():
-            rows = batch
+            rows = await self._buckets.sweep(batch)
             # What changed since it was read is judged again; a record cannot be made to stay by touching it.
             for _ in range(FORGET_ROUNDS):
                 if not rows:

@@ -29,7 +29,6 @@ async def recall(call: Call) -> JsonObject:
         text=query if query and query.strip() else None,
         embedding=embedding,
         embedding_model=params.name("embedding_model") if call.privileged and embedding is not None else None,
-        min_score=min_score,
         vectors=call.vectors,
     )
     await call.server.accesses.settle()
@@ -48,7 +47,6 @@ async def timeline(call: Call) -> JsonObject:
     _require_filters(call)
     rendering = _rendering(call)
     page = Page(call.matching(), call.params.limit(), vectors=call.vectors)
-    await call.server.accesses.settle()
     found = await call.store.timeline(page)
     result = _answer(call, found)
     if found.elsewhere:

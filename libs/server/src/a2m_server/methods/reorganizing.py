@@ -7,7 +7,7 @@ from typing import cast
 from a2m_protocol.errors import JsonObject
 from a2m_server import events
 from a2m_server.call import Call
-from a2m_server.store import Consolidated, Filter, Page, TieredStore
+from a2m_server.store import Consolidated, TieredStore
 
 
 async def promote(call: Call) -> JsonObject:
@@ -17,12 +17,10 @@ async def promote(call: Call) -> JsonObject:
     salience = params.amount("salience", 0.0)
     if not ids:
         return {"promoted": 0}
-    before = await call.store.timeline(Page(Filter(call.scope, ids=tuple(ids))))
-    moving = {record.id: record.owner for record in before.records if record.tier != tier}
     promoted = await cast("TieredStore", call.store).promote(ids, tier, salience, call.scope)
-    if promoted and moving:
-        call.server.events.add(events.promoted(moving, tier))
-    return {"promoted": promoted}
+    if promoted:
+        call.server.events.add(events.promoted(promoted, tier))
+    return {"promoted": len(promoted)}
 
 
 async def consolidate(call: Call) -> JsonObject:
@@ -32,7 +30,6 @@ async def consolidate(call: Call) -> JsonObject:
 
 
 async def told(call: Call, result: Consolidated) -> JsonObject:
-    """A reorganisation as its caller may see it: the counts are of the records in its scope."""
-    scoped = call.scope.readable is not None
-    counts = await call.store.counts(call.scope) if scoped or not result.counts else result.counts
-    return {**events.figures(result), "counts": dict(counts)}
+    """A reorganisation as its caller may see it: all figures are of the records in its scope."""
+    figures = events.figures(events.tallies(result), call.scope)
+    return {**figures, "counts": {**await call.store.counts(call.scope)}}

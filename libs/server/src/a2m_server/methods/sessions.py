@@ -12,8 +12,6 @@ from a2m_server.call import Call
 from a2m_server.methods.reorganizing import told
 from a2m_server.store import Consolidated, Filter, Page, SessionInfo, TieredStore
 
-NEWEST = 100
-
 
 async def list_sessions(call: Call) -> JsonObject:
     return {"sessions": [_wire(call, info) for info in await call.store.sessions(call.scope)]}
@@ -22,20 +20,27 @@ async def list_sessions(call: Call) -> JsonObject:
 async def close_session(call: Call) -> JsonObject:
     session = call.params.required("session")
     owners = await _owners(call, session)
-    result, flushed = Consolidated(), 0
+    result = Consolidated()
     if owners:
         if call.has(Capability.TIERS):
-            result, flushed = await cast("TieredStore", call.store).close_session(session, call.scope)
+            result = await cast("TieredStore", call.store).close_session(session, call.scope)
             call.server.events.add(events.consolidated(result, owners))
         call.server.events.add(events.session_closed(session, owners))
-    return {**await told(call, result), "closed": session, "flushed": flushed}
+    answer = await told(call, result)
+    return {**answer, "closed": session, "flushed": answer["moved"]}
 
 
 async def _owners(call: Call, session: str) -> set[str | None]:
-    """Whose session it is, by its newest records; none where there is no such session."""
-    where = Where((Condition("session", False, Op.IN, (session,)),))
-    newest = await call.store.timeline(Page(Filter(call.scope, where), limit=NEWEST))
-    return {record.owner for record in newest.records}
+    """Whose session it is; none where there is no such session."""
+    if call.scope.readable is None:
+        return {info.owner for info in await call.store.sessions(call.scope) if info.session == session}
+    return {owner for owner in call.scope.readable if await _is_of(call, session, owner)}
+
+
+async def _is_of(call: Call, session: str, owner: str | None) -> bool:
+    wanted = (("session", session), ("owner", owner))
+    where = Where(tuple(Condition(field, False, Op.IN, (value,)) for field, value in wanted))
+    return bool((await call.store.timeline(Page(Filter(call.scope, where), limit=1))).records)
 
 
 def _wire(call: Call, info: SessionInfo) -> JsonObject:

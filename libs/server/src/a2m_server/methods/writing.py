@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 from a2m_protocol.errors import Json, JsonObject, invalid_params
@@ -11,7 +12,7 @@ from a2m_server.call import Call
 from a2m_server.drafts import new_id, read_drafts
 from a2m_server.methods.reading import require_filter
 from a2m_server.store import POOLED, Filter, Page, Scope, TierStore, Written
-from a2m_server.summarize import extract
+from a2m_server.summarize import extract, newest
 
 
 async def remember(call: Call) -> JsonObject:
@@ -53,7 +54,8 @@ async def forget(call: Call) -> JsonObject:
 async def summarize(call: Call) -> JsonObject:
     """Condense what is selected into one record; its sources stay.
 
-    It logs no event: `written` tells what a client remembered.
+    Of very long sources the newest text is read alone. It logs no event: `written` tells what a client
+    remembered.
     """
     call.require_selector()
     require_filter(call, "key_prefix", Capability.KEYS)
@@ -69,7 +71,9 @@ async def summarize(call: Call) -> JsonObject:
     sources = (await call.store.timeline(Page(selected, limit))).records
     if not sources:
         return nothing
-    content = extract([record.content for record in sources])
+    texts = newest([record.content for record in sources])
+    sources = sources[len(sources) - len(texts) :]
+    content = await asyncio.to_thread(extract, texts)
     if not content:
         return {"records": [], "read": len(sources), "written": 0}
     owners = {record.owner for record in sources if record.owner is not None}

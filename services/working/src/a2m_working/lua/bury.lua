@@ -2,7 +2,6 @@
 --
 -- ARGV: from 5, 3 a tombstone: id ('' to mark the session alone), bucket ('' to mark none), and the
 -- tombstone itself (a JSON list of strings).
-local OWNER, SESSION = 4, 5
 
 local function outranks(stone, old)
   if old[REASON] == 'forgotten' then return tonumber(stone[DEATH]) > tonumber(old[DEATH]) end

@@ -39,8 +39,14 @@ end
 local function refusal()
   local sees = visibility(ARGV[5])
   for draft in drafts() do
-    local found = held(draft.id, draft.owner)
-    if found and not sees(found.bucket.owner) then return {'denied', draft.id} end
+    local found, owner = held(draft.id, draft.owner), nil
+    if found then
+      owner = found.bucket.owner
+    else
+      local stone = grave(draft.id)
+      owner = stone and stone[REASON] == 'moved' and stone[OWNER]
+    end
+    if owner and not sees(owner) then return {'denied', draft.id} end
   end
   local stored = call('GET', root .. 'w')
   local width = ARGV[6] ~= '' and tonumber(ARGV[6]) or stored and tonumber(stored)

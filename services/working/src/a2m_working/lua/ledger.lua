@@ -80,7 +80,7 @@ local function occupant(key, owner)
 end
 
 local graves = {}
-local REASON, DEATH, DEATH_MOVES, TARGET = 1, 2, 3, 6
+local REASON, DEATH, DEATH_MOVES, OWNER, SESSION, TARGET = 1, 2, 3, 4, 5, 6
 local function grave(id)
   if graves[id] == nil then
     local text = call('GET', root .. 't:' .. id)

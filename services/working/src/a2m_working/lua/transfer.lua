@@ -1,11 +1,13 @@
 -- Write records as they are. Returns the refusal, or {'ok', {id, outcome, etag, revision, tier, reason} ...}.
-local last = 0
--- A draft's own seq, else its `created_at` (milliseconds; the clock when there is none) and its position.
+local counts = {}
+-- A draft's own seq, else its `created_at` (milliseconds; the clock when there is none) and its position
+-- among those of that millisecond.
 local function place(state)
   if state[SEQ] ~= '' then return end
-  local start = (state[CREATED] ~= '' and tonumber(state[CREATED]) or math.floor(now / 1000)) * 1000
-  if start <= last and last < start + 999 then last = last + 1 else last = start end
-  state[SEQ] = int(last)
+  local start = state[CREATED] ~= '' and tonumber(state[CREATED]) or math.floor(now / 1000)
+  local count = counts[start] or 0
+  counts[start] = count + 1
+  state[SEQ] = int(start * 1000 + count)
 end
 
 local function refuse(draft, reason, found, tier)

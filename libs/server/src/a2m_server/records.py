@@ -1,0 +1,43 @@
+"""What drafts become, alike in every store that holds whole records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from a2m_protocol.types import Draft, Record
+
+MAX_ALIASES = 64
+
+
+def record_of(draft: Draft, seq: int, created_at: str, etag: str) -> Record:
+    """A draft as a new record."""
+    given = draft.model_dump(exclude={"chosen", "salience", "seq", "created_at", "tier"})
+    salience = 1.0 if draft.salience is None else draft.salience
+    assigned = {"salience": salience, "seq": seq, "created_at": created_at, "etag": etag}
+    return Record.model_validate(given | assigned)
+
+
+def rewritten(old: Record, draft: Draft, etag: str) -> Record:
+    """The record at a key as a draft rewrites it: the draft's, but for what the record is and counts."""
+    return record_of(draft, old.seq, old.created_at, etag).model_copy(
+        update={
+            "id": old.id,
+            "salience": old.salience if draft.salience is None else draft.salience,
+            "revision": old.revision + 1,
+            "moves": old.moves,
+            "access_count": old.access_count,
+            "accessed_at": old.accessed_at,
+            "arrival": old.arrival,
+            "aliases": with_alias(old.aliases, draft.id),
+        }
+    )
+
+
+def with_alias(aliases: Sequence[str], record_id: str) -> list[str]:
+    """Aliases with one more at their end, where it may have been before; the last ones are kept."""
+    return [*(alias for alias in aliases if alias != record_id), record_id][-MAX_ALIASES:]
+
+
+def beneath(key: str | None, prefix: str) -> bool:
+    """Whether a key is `prefix` or lies beneath it."""
+    return key is not None and (key == prefix or key.startswith(prefix + "/"))
