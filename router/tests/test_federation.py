@@ -8,7 +8,7 @@ from a2m_protocol.errors import A2MError, Code
 from a2m_router.federation import Federation
 from a2m_server.contract import draft, moved, name, where, within
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, POOLED, Filter, Page, Scope, Search
+from a2m_server.store import EVERYONE, POOLED, Filter, Forgotten, Page, Scope, Search
 
 Stores = dict[str, MemoryTier]
 
@@ -262,14 +262,16 @@ async def test_a_record_forgotten_in_mid_move_stays_forgotten(
     one = draft("x", session=name())
     await federation.write([one], EVERYONE)
     transfer = stores["episodic"].transfer
+    forgetting: list[asyncio.Task[Forgotten]] = []
 
     async def interrupted(drafts: list[object]) -> object:
         written = await transfer(drafts)  # pyright: ignore[reportArgumentType]
-        assert (await federation.forget(Filter(ids=(one.id,)))).ids == [one.id]
+        forgetting.append(asyncio.create_task(federation.forget(Filter(ids=(one.id,)))))
         return written
 
     monkeypatch.setattr(stores["episodic"], "transfer", interrupted)
     await federation.close_session(str(one.session), EVERYONE)
+    assert (await forgetting[0]).ids == [one.id]
     await settled(federation)
 
 
