@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test check demo conformance bench format lock clean
+.PHONY: help up test faults check demo conformance bench format lock clean
 
 PYTHON ?= python3
 DIR := $(abspath .)
@@ -25,13 +25,16 @@ up: $(STAMP) ## serve the whole federation on this machine; Ctrl-C stops it
 	@$(BIN)/a2m up $(ARGS)
 
 test: $(STAMP) ## run all tests, on real engines
-	@$(BIN)/pytest -n 2 --dist loadscope $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadscope -m "not faults" $(ARGS)
 
 check: $(STAMP) ## lint, types, import rules, lock files
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "ruff: clean"
 	@$(BIN)/pyright -p .
 	@said=$$($(BIN)/lint-imports --no-cache --no-logo 2>&1) && echo "imports: clean" || { echo "$$said"; exit 1; }
 	@$(BIN)/python tools/locks.py --check
+
+faults: $(STAMP) ## the long interleavings of moves, forgets and crashes
+	@$(BIN)/pytest -m faults -n 2 --dist load $(ARGS)
 
 demo: $(STAMP) ## a conversation lives in a federation, is asked questions, and ends by itself
 	@$(BIN)/a2m demo

@@ -8,7 +8,7 @@ that it has seen. A state is what the stores hold and what each actor has been a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -24,6 +24,7 @@ METHODS = [name for name in vars(TierStore) | vars(MemoryStore) if not name.star
 class Turn:
     """A call that waits: who makes it and what it asks."""
 
+    actor: str
     label: str
     go: asyncio.Future[None]
 
@@ -38,11 +39,21 @@ class Schedule:
     waiting: list[Turn] = field(default_factory=list)
     history: dict[str, list[str]] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
+    dead: set[str] = field(default_factory=set)
 
-    async def turn(self, label: str) -> None:
+    async def turn(self, actor: str, label: str) -> None:
+        if actor in self.dead:
+            raise asyncio.CancelledError
         go: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append(Turn(label, go))
+        self.waiting.append(Turn(actor, f"{actor}: {label}", go))
         await go
+
+    def kill(self, actors: Iterable[str]) -> None:
+        """End actors where they are, and what they started that outlives a cancellation."""
+        self.dead.update(actors)
+        for turn in self.waiting:
+            if turn.actor in self.dead:
+                turn.go.cancel()
 
     def choose(self, options: int) -> int:
         at = len(self.taken)
@@ -71,7 +82,7 @@ class Gated:
     ) -> Callable[..., Awaitable[object]]:
         async def gated(*given: object, **named: object) -> object:
             actor = ACTOR.get()
-            await schedule.turn(f"{actor}: {label}")
+            await schedule.turn(actor, label)
             answer = await method(*given, **named)
             schedule.history.setdefault(actor, []).append(f"{label}={answer!r}")
             return answer
@@ -148,6 +159,7 @@ async def _run(
             if choice == len(options):
                 crashed = True
                 schedule.trace.append(CRASH)
+                schedule.kill(world.crashes)
                 for name in world.crashes:
                     tasks[name].cancel()
             else:
@@ -170,6 +182,7 @@ async def _run(
         error = judging.exception()
         return None if error is None else f"{error}"
     finally:
+        schedule.kill(tasks)
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
