@@ -49,7 +49,7 @@ def events() -> EventLog:
 def _over_the_wire(store: MemoryTier) -> TierStore:
     peer = Peer(LOCAL)
     dispatcher = Dispatcher(store)
-    return RemoteTier(Client(LocalTransport(lambda message: dispatcher.handle(message, peer))))
+    return RemoteTier(Client(LocalTransport(lambda message: dispatcher.handle(message, peer))), "tier")
 
 
 @pytest.fixture(params=["direct", "wire"])

@@ -42,7 +42,8 @@ def federation(settings: RouterSettings, events: EventLog) -> Federation:
                     token_file=settings.tier_token_file,
                     timeout=settings.tier_timeout,
                     retries=settings.tier_retries,
-                )
+                ),
+                tier.name,
             ),
         )
         for tier in config.tiers

@@ -42,8 +42,9 @@ class RemoteTier:
     asked of it (`info().extensions` tells).
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, name: str) -> None:
         self._client = client
+        self._name = name
 
     async def open(self) -> None:
         await self._client.__aenter__()
@@ -53,7 +54,7 @@ class RemoteTier:
 
     async def ready(self) -> None:
         """Ask for a fact that nobody has: it costs a look in the database and no counting."""
-        await self._client.call("memory/fetch", {"key": "a2m/ready", "owner": None})
+        await self._call("fetch", {"key": "a2m/ready", "owner": None})
 
     async def info(self) -> StoreInfo:
         return await self._ask("describe", {}, _info)
@@ -113,7 +114,7 @@ class RemoteTier:
         return await self._ask("reinforce", params, lambda told: _Count.validate_python(told["reinforced"]))
 
     async def touch(self, ids: Sequence[str], at: str) -> None:
-        await self._client.call("memory/touch", {"ids": list(ids), "at": at})
+        await self._call("touch", {"ids": list(ids), "at": at})
 
     async def delete_if(
         self, named: Sequence[Named], reason: Reason, target: str | None
@@ -149,7 +150,7 @@ class RemoteTier:
         return await self._ask("read", {"ids": list(ids)}, _records)
 
     async def settle(self, named: Sequence[Named]) -> None:
-        await self._client.call("memory/settle", {"records": _named(named)})
+        await self._call("settle", {"records": _named(named)})
 
     async def _selected(self, page: Page) -> Found:
         """A timeline by ids or words, which the protocol's own method cannot select by."""
@@ -161,12 +162,23 @@ class RemoteTier:
 
     async def _ask(self, method: str, params: JsonObject, read: Callable[[JsonObject], T]) -> T:
         """What a call answers, read; an answer of another shape is the tier's failure, not the caller's."""
-        told = await self._client.call(f"memory/{method}", params)
+        told = await self._call(method, params)
         try:
             return read(told)
         except (A2MError, KeyError, TypeError, ValueError) as error:
             raise TransportError(
-                f"the answer to memory/{method} cannot be read: {error}", maybe_received=True
+                f"tier {self._name}: its answer to memory/{method} cannot be read: {error}",
+                maybe_received=True,
+            ) from error
+
+    async def _call(self, method: str, params: JsonObject) -> JsonObject:
+        try:
+            return await self._client.call(f"memory/{method}", params)
+        except TransportError as error:
+            raise TransportError(
+                f"tier {self._name} does not answer: {error.message}; try again",
+                maybe_received=error.maybe_received,
+                retryable=error.retryable,
             ) from error
 
 

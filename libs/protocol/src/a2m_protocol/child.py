@@ -83,7 +83,7 @@ class StdioTransport:
                 return await answer
         except TimeoutError as error:
             raise TransportError(
-                f"{self._command[0]}: no answer within {seconds:g} s", maybe_received=True
+                f"{self._command[0]}: no answer within {seconds:.3g} s", maybe_received=True
             ) from error
         finally:
             del self._waiting[number]
@@ -94,7 +94,7 @@ class StdioTransport:
                 await self._write(message)
         except TimeoutError as error:
             raise TransportError(
-                f"{self._command[0]}: does not read within {seconds:g} s", maybe_received=True
+                f"{self._command[0]}: does not read within {seconds:.3g} s", maybe_received=True
             ) from error
 
     async def _write(self, message: JsonObject) -> None:

@@ -109,7 +109,7 @@ class HttpTransport:
             if not deadline.expired():
                 raise
             raise TransportError(
-                f"{self.url}: no answer within {seconds:g} s", maybe_received=True
+                f"{self.url}: no answer within {seconds:.3g} s", maybe_received=True
             ) from error
         except _NEVER_SENT as error:
             raise TransportError(f"{self.url}: {_reason(error)}", maybe_received=False) from error
@@ -171,4 +171,4 @@ class LocalTransport:
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            raise TransportError(f"no answer within {seconds:g} s", maybe_received=True) from error
+            raise TransportError(f"no answer within {seconds:.3g} s", maybe_received=True) from error
