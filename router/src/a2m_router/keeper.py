@@ -148,6 +148,7 @@ class Keeper:
                 log.warning("a session was not spilled, and will be later: %s", error.message)
                 put_off = True
             except Exception:
+                # An outermost loop: what one session breaks must not end the spilling of the others.
                 log.exception("a session could not be spilled")
                 put_off = True
             self._log(kept.told())
@@ -178,6 +179,7 @@ class Keeper:
             except A2MError as error:
                 log.warning("a sweep was cut short: %s", error.message)
             except Exception:
+                # An outermost loop: the next sweep must come.
                 log.exception("a sweep failed")
             await asyncio.sleep(self._interval)
 
