@@ -24,8 +24,8 @@ help: ## list the targets
 up: $(STAMP) ## serve the whole federation on this machine; Ctrl-C stops it
 	@$(BIN)/a2m up $(ARGS)
 
-test: $(STAMP) ## run all tests, on real engines
-	@$(BIN)/pytest -n 2 --dist loadscope -m "not faults" $(ARGS)
+test: $(STAMP) ## run the tests, on real engines
+	@$(BIN)/pytest -n 2 --dist loadscope -m "not faults and not conformance" $(ARGS)
 
 check: $(STAMP) ## lint, types, import rules, lock files
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "ruff: clean"
@@ -39,7 +39,7 @@ faults: $(STAMP) ## the long interleavings of moves, forgets and crashes
 demo: $(STAMP) ## a conversation lives in a federation, is asked questions, and ends by itself
 	@$(BIN)/a2m demo
 
-conformance: $(STAMP) ## check every server against A2M 0.1, over HTTP and stdio
+conformance: $(STAMP) ## check all six servers against A2M 0.1, over HTTP and stdio
 	@$(BIN)/pytest -m conformance -n 0 -s tests/conformance $(ARGS)
 
 bench: $(STAMP) ## measure against the bare engines in the same run

@@ -96,7 +96,7 @@ def test_a_record_in_two_tiers_is_shown_once_as_the_newer_of_them() -> None:
     assert [(r.id, r.tier) for r in shown] == [("a", "episodic"), ("b", "working"), ("c", "episodic")]
     assert [r.id for r in merge.in_order(answers, 2)] == ["b", "c"]
     assert [r.id for r in merge.by_recency(answers, 2)] == ["c", "b"]
-    ranked = merge.by_rank(answers, 10)
+    ranked = merge.by_rank(answers, 10, None)
     assert [r.id for r in ranked] == ["a", "b", "c"]
     assert ranked[0].score == 1.0
 

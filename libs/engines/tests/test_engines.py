@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -66,11 +67,12 @@ def leftovers(engine: Engine) -> list[psutil.Process]:
 
 def tcp_listeners(pid: int) -> list[object]:
     server = psutil.Process(pid)
-    return [
-        connection
-        for process in (server, *server.children(recursive=True))
-        for connection in process.net_connections("inet")
-    ]
+    found: list[object] = []
+    for process in (server, *server.children(recursive=True)):
+        # A worker of the engine may end while we look.
+        with suppress(psutil.NoSuchProcess):
+            found += process.net_connections("inet")
+    return found
 
 
 @both
