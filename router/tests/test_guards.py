@@ -11,10 +11,10 @@ from a2m_protocol.types import Capability
 from a2m_router.config import TierConfig
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
-from a2m_server.contract import draft, name, where, within
+from a2m_server.contract import draft, moved, name, where, within
 from a2m_server.events import EventLog
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, POOLED, Filter, Page, Scope, Search, StoreInfo
+from a2m_server.store import EVERYONE, POOLED, Filter, Named, Page, Scope, Search, StoreInfo
 
 URL = "http://127.0.0.1:1"
 Stores = dict[str, MemoryTier]
@@ -79,9 +79,9 @@ async def test_a_read_only_tier_is_never_written() -> None:
     await made.write([one], EVERYONE)
     with pytest.raises(A2MError) as written:
         await made.write([draft(tier="manuals")], EVERYONE)
-    with pytest.raises(A2MError) as moved:
+    with pytest.raises(A2MError) as promoted:
         await made.promote([one.id], "manuals", 0.0, EVERYONE)
-    assert written.value.code == moved.value.code == Code.INVALID_PARAMS
+    assert written.value.code == promoted.value.code == Code.INVALID_PARAMS
     await made.close()
 
 
@@ -243,3 +243,34 @@ async def test_the_words_of_the_query_break_ties_between_tiers(federation: Feder
     await federation.write([draft("Ada prefers window seats", tier="semantic")], EVERYONE)
     found = (await federation.search(Search(Filter(), 5, text="window seat"))).records
     assert [r.content for r in found] == ["Ada prefers window seats", "a stained glass window"]
+
+
+async def test_a_batch_over_several_tiers_replays_in_its_order(federation: Federation) -> None:
+    session = name()
+    tiers = ["episodic", "working", "semantic", "working", "episodic", None, "procedural", None]
+    drafts = [draft(str(at), session=session, tier=tier) for at, tier in enumerate(tiers)]
+    await federation.write(drafts, EVERYONE)
+    found = (await federation.timeline(Page(within(session)))).records
+    assert [r.content for r in found] == [str(at) for at in range(len(tiers))]
+
+
+async def test_a_copy_whose_original_went_elsewhere_is_taken_back(
+    federation: Federation, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = draft(session=name())
+    await federation.write([one], EVERYONE)
+
+    async def lost(*_: object) -> None:
+        raise A2MError(Code.INTERNAL, "lost", {"retryable": True})
+
+    monkeypatch.setattr(stores["working"], "delete_if", lost)
+    with pytest.raises(A2MError, match="lost"):
+        await federation.promote([one.id], "procedural", 0.0, EVERYONE)
+    monkeypatch.undo()
+    assert len(await stores["procedural"].read([one.id])) == 1
+    [original] = await stores["working"].read([one.id])
+    await stores["episodic"].transfer([moved(original)])
+    await stores["working"].delete_if([Named(one.id, original.etag)], "moved", "episodic")
+    await federation.consolidate()
+    assert await stores["procedural"].read([one.id]) == []
+    assert len(await stores["episodic"].read([one.id])) == 1

@@ -163,7 +163,7 @@ async def _until_stopped(supervisor: Supervisor, work: Coroutine[None, None, Non
 def _service(blueprint: Blueprint, name: str, engine: Engine | None) -> Child:
     return service_child(
         name,
-        [sys.executable, "-m", f"a2m_{name}"],
+        [sys.executable, "-P", "-m", f"a2m_{name}"],
         # Asked at each start, because an engine knows its socket only once it is prepared.
         settings=lambda: blueprint.settings(name, None if engine is None else engine.url),
         ready=f"{blueprint.url(name)}/readyz",

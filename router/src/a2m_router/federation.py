@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from a2m_protocol.errors import unavailable
+from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_protocol.where import Scalar
 from a2m_router import merge
@@ -100,7 +100,7 @@ class Federation:
         members = self._tiers.members if self._tiers.read_only else [self._tiers.entry]
         answers, silent = await ask(members, lambda member: member.store.ready())
         if not answers:
-            raise unavailable(f"tier {silent[0].tier}", silent[0].reason)
+            raise A2MError(Code.INTERNAL, silent[0].reason, {"retryable": True})
 
     async def info(self) -> StoreInfo:
         known = [member.info for member in self._tiers.members if member.info is not None]

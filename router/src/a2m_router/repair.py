@@ -25,16 +25,20 @@ Verdict = Literal["settled", "finish", "undo", "forgotten"]
 log = logging.getLogger(__name__)
 
 
-def verdict(copy: Record, original: Record | None, grave: Tombstone | None, copied: str) -> Verdict:
-    """What to do about a copy, given what its source holds and the etag that was `copied`.
+def verdict(
+    copy: Record, here: str, original: Record | None, grave: Tombstone | None, copied: str
+) -> Verdict:
+    """What to do about a copy in `here`, given what its source holds and the etag that was `copied`.
 
     Forgotten wins over what is older; a copy rewritten since wins over its original; an original that
-    changed after it was copied wins over the copy; otherwise the move is finished.
+    changed after it was copied, or that has gone to another tier meanwhile, wins over the copy; otherwise the
+    move is finished.
     """
     if grave is not None and grave.reason == "forgotten" and grave.seq >= copy.seq:
         return "forgotten"
     if original is None:
-        return "settled"
+        went_elsewhere = grave is not None and grave.reason == "moved" and grave.target != here
+        return "undo" if went_elsewhere else "settled"
     if original.etag == copied or copy.revision > original.revision:
         return "finish"
     return "undo"
@@ -101,7 +105,7 @@ class Repairer:
         held, graves = await asyncio.gather(source.store.read(ids), source.store.tombstones(ids))
         originals = {record.id: record for record in held}
         buried = {grave.id: grave for grave in graves}
-        verdicts = {i: verdict(copies[i], originals.get(i), buried.get(i), copied[i]) for i in ids}
+        verdicts = {i: verdict(copies[i], here.name, originals.get(i), buried.get(i), copied[i]) for i in ids}
         if "undo" in verdicts.values():
             # A group moves whole: where one original changed, none of the others may leave.
             verdicts = {i: "undo" if v == "finish" else v for i, v in verdicts.items()}

@@ -12,7 +12,6 @@ from a2m_protocol.errors import (
     Code,
     embedding_mismatch,
     invalid_params,
-    unavailable,
     unknown_tier,
 )
 from a2m_protocol.types import Capability, Draft
@@ -166,5 +165,5 @@ async def ask_all(members: Sequence[Member], question: Callable[[Member], Awaita
     """The same where every tier must answer; raises a retryable error that names those that did not."""
     answers, silent = await ask(members, question)
     if silent:
-        raise unavailable(f"tier {', '.join(d.tier for d in silent)}", silent[0].reason)
+        raise A2MError(Code.INTERNAL, "; ".join(d.reason for d in silent), {"retryable": True})
     return answers

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TypeVar
 
 from a2m_protocol.errors import A2MError, JsonObject
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 3
 
 Address = tuple[str | None, str]
+Part = tuple[str, list[int]]
 Write = Callable[[Member, list[Draft]], Awaitable[list[Written]]]
 T = TypeVar("T", str, tuple[str | None, str])
 
@@ -66,15 +68,12 @@ class Placer:
         """Write a batch; each `Written` names the tier where the record is now."""
 
         async def write(homes: Homes) -> list[Written]:
-            def rewrites(part: tuple[str, list[int]]) -> bool:
-                return any(_rewrites(drafts[at], homes) for at in part[1])
-
-            parts = self._parts(drafts, lambda draft: self._home(draft, homes), homes.ids)
-            # What rewrites comes last: a creation can be undone, a rewritten value cannot.
-            stages = [
-                [p for p in parts.items() if not rewrites(p)],
-                *([p] for p in parts.items() if rewrites(p)),
-            ]
+            fresh = [at for at, draft in enumerate(drafts) if not _rewrites(draft, homes)]
+            rest = [at for at in range(len(drafts)) if at not in set(fresh)]
+            home = self._homes_of(drafts, lambda draft: self._home(draft, homes), homes.ids)
+            # One tier after another, so that records keep the order of the batch. What rewrites comes last:
+            # a creation can be undone, a rewritten value cannot.
+            stages = [[run] for run in [*_runs(fresh, home), *_runs(rest, home)]]
             return await self._write_all(stages, drafts, {}, lambda m, d: m.store.write(d, scope))
 
         return await self._alone(drafts, write)
@@ -92,7 +91,8 @@ class Placer:
                 elif keyed is not None and keyed.entry.id != draft.id:
                     done[at] = Written(draft.id, "refused", reason="key", tier=keyed.tier)
             fresh = [at for at in range(len(drafts)) if at not in done]
-            stages = [[*self._parts(drafts, self._target, homes.ids, fresh).items()]]
+            home = self._homes_of(drafts, self._target, homes.ids)
+            stages = [_by_tier(fresh, home)]
             return await self._write_all(stages, drafts, done, lambda m, d: m.store.transfer(d))
 
         return await self._alone(drafts, transfer)
@@ -115,7 +115,7 @@ class Placer:
 
     async def _write_all(
         self,
-        stages: Sequence[list[tuple[str, list[int]]]],
+        stages: Sequence[list[Part]],
         drafts: Sequence[Draft],
         done: dict[int, Written],
         write: Write,
@@ -129,7 +129,9 @@ class Placer:
                     raise failed[0]
             await self._claim(drafts, done, begun_at)
         except A2MError as error:
-            begun = {tier: at for stage in stages for tier, at in stage}
+            begun: dict[str, list[int]] = {}
+            for tier, positions in (part for stage in stages for part in stage):
+                begun.setdefault(tier, []).extend(positions)
             raise await self._undo(error, begun, done) from error
         return [done[at] for at in range(len(drafts))]
 
@@ -170,23 +172,17 @@ class Placer:
         for draft in drafts:
             self._tiers.check_taken(self._tiers.target(self._target(draft)), [draft])
 
-    def _parts(
-        self,
-        drafts: Sequence[Draft],
-        home: Callable[[Draft], str],
-        known: Container[str],
-        which: Sequence[int] | None = None,
-    ) -> dict[str, list[int]]:
-        """The positions of a batch by the tier that they go to, each in order; a key stays in one tier."""
-        parts: dict[str, list[int]] = {}
+    @staticmethod
+    def _homes_of(drafts: Sequence[Draft], home: Callable[[Draft], str], known: Container[str]) -> list[str]:
+        """The tier that each draft goes to; the drafts of one key go to one tier."""
         chosen: dict[Address, str] = {}
-        for at in range(len(drafts)) if which is None else which:
-            draft = drafts[at]
+        homes: list[str] = []
+        for draft in drafts:
             tier = home(draft)
             if draft.key is not None and draft.id not in known:
                 tier = chosen.setdefault((draft.owner, draft.key), tier)
-            parts.setdefault(tier, []).append(at)
-        return parts
+            homes.append(tier)
+        return homes
 
     async def _write_part(
         self,
@@ -276,6 +272,18 @@ async def _unbroken(work: Coroutine[object, object, list[Written]]) -> list[Writ
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
+
+
+def _by_tier(positions: Iterable[int], home: Sequence[str]) -> list[Part]:
+    parts: dict[str, list[int]] = {}
+    for at in positions:
+        parts.setdefault(home[at], []).append(at)
+    return [*parts.items()]
+
+
+def _runs(positions: Iterable[int], home: Sequence[str]) -> list[Part]:
+    """Positions in order, in runs that go to one tier."""
+    return [(tier, [*run]) for tier, run in groupby(positions, key=lambda at: home[at])]
 
 
 def _rewrites(draft: Draft, homes: Homes) -> bool:
