@@ -274,3 +274,22 @@ async def test_a_copy_whose_original_went_elsewhere_is_taken_back(
     await federation.consolidate()
     assert await stores["procedural"].read([one.id]) == []
     assert len(await stores["episodic"].read([one.id])) == 1
+
+
+async def test_a_dead_tier_is_not_asked_again_and_again_for_a_parted_group(
+    federation: Federation, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, asked = name(), 0
+    await federation.write([draft("early", session=session)], EVERYONE)
+    await federation.close_session(session, EVERYONE)
+
+    async def dead(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise A2MError(Code.INTERNAL, "refused", {"retryable": True})
+
+    monkeypatch.setattr(stores["semantic"], "entries", dead)
+    await federation.write([draft("late", session=session, group=name("g"))], EVERYONE)
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+    assert 1 <= asked <= 4

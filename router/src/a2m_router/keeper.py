@@ -78,6 +78,7 @@ class Keeper:
         self._counts: OrderedDict[Bucket, int] = OrderedDict()
         self._due: OrderedDict[Bucket, None] = OrderedDict()
         self._pauses: dict[Bucket, float] = {}
+        self._parting = False
         self._wake = asyncio.Event()
 
     def wrote(self, drafts: Sequence[Draft], written: Sequence[Written]) -> None:
@@ -89,6 +90,7 @@ class Keeper:
             elsewhere = wrote.tier not in (None, config.name)
             if draft.group is not None and (elsewhere or self._parted(draft.session)):
                 self._reunion.add(draft.owner, draft.group)
+                self._parting = True
                 self._wake.set()
             if elsewhere or not config.capacity or config.spill_to is None:
                 continue
@@ -134,13 +136,16 @@ class Keeper:
 
     async def _spilling(self) -> None:
         while True:
-            while not self._due and not self._reunion.due:
+            while not self._due and not self._parting:
                 self._wake.clear()
                 await self._wake.wait()
             bucket = self._due.popitem(last=False)[0] if self._due else None
             kept = Kept()
             try:
-                kept.moved.add(await self._reunion.reunite())
+                if self._parting:
+                    # Once for each write that parts a group; what fails now is for the next sweep.
+                    self._parting = False
+                    kept.moved.add(await self._reunion.reunite())
                 if bucket is not None:
                     await self._relieve_bucket(self._tiers.entry, bucket, kept)
                 put_off = kept.moved.failed is not None

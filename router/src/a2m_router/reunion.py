@@ -22,10 +22,6 @@ class Reunion:
         self._mover = mover
         self._due: OrderedDict[Address, None] = OrderedDict()
 
-    @property
-    def due(self) -> bool:
-        return bool(self._due)
-
     def add(self, owner: str | None, group: str) -> None:
         self._due[owner, group] = None
 
