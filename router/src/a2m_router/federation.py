@@ -20,6 +20,7 @@ from a2m_router.listing import every_entry
 from a2m_router.moves import Moved, Mover
 from a2m_router.policy import units
 from a2m_router.repair import Repairer
+from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.writes import Placer
 from a2m_server.events import EventLog
@@ -45,7 +46,8 @@ MARKED = 100_000
 class Federation:
     """A `TieredStore` over tiers that are stores themselves, on the wire or in this process.
 
-    `interval` is the pause between sweeps in seconds; `clock` gives microseconds since 1970.
+    `interval` is the pause between sweeps in seconds; `clock` gives microseconds since 1970. `observer` is
+    told of each step that crosses tiers, and what it does not return from does not go on.
     """
 
     def __init__(
@@ -58,15 +60,16 @@ class Federation:
         readers: Readers | None = None,
         interval: float = 30.0,
         clock: Clock = lambda: time.time_ns() // 1_000,
+        observer: Observer = unobserved,
     ) -> None:
         self._name = name
         self._tiers = Tiers(members)
         self._locks = locks or Locks()
         self._readers = readers or Readers()
-        self._mover = Mover(self._locks, self._readers)
-        self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock)
+        self._mover = Mover(self._locks, self._readers, observer)
+        self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock, observer)
         self._repairer = Repairer(self._tiers, self._locks)
-        self._placer = Placer(self._tiers, self._locks, self._readers, self._repairer, clock)
+        self._placer = Placer(self._tiers, self._locks, self._readers, self._repairer, clock, observer)
         self._keeper = Keeper(
             self._tiers,
             self._mover,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from a2m_protocol.errors import unavailable
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks, id_lock
 from a2m_router.listing import PAGE, every_entry
+from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask_all
 from a2m_server.store import EVERYONE, Entry, Filter, Forgotten, Tombstone
 
@@ -37,11 +38,14 @@ class _Held:
 class Forgetter:
     """Resolves what a forget selects in every tier and leaves tombstones in all of them."""
 
-    def __init__(self, tiers: Tiers, locks: Locks, readers: Readers, clock: Clock) -> None:
+    def __init__(
+        self, tiers: Tiers, locks: Locks, readers: Readers, clock: Clock, observer: Observer = unobserved
+    ) -> None:
         self._tiers = tiers
         self._locks = locks
         self._readers = readers
         self._clock = clock
+        self._reached = observer
 
     async def forget(self, selected: Filter) -> Forgotten:
         """Forget what matches now; what is written meanwhile is newer than the call and stays.
@@ -53,6 +57,7 @@ class Forgetter:
         receipt = _Receipt()
         for turn in range(ROUNDS):
             held = await self._resolve(selected)
+            await self._reached("forget: resolved")
             if turn == 0:
                 horizon = max([begun, *(entry.seq for entry in held.entries.values())])
                 await self._forbid(selected, held, begun)
@@ -72,11 +77,13 @@ class Forgetter:
         """Bury what of `entries` still matches, with its locks held: a rewritten value may match no more."""
         locks = {name for entry in entries for name in (id_lock(entry.id), *entry_locks(entry))}
         async with self._locks.hold(locks):
+            await self._reached("forget: locked")
             held = await self._resolve(replace(selected, ids=tuple(entry.id for entry in entries)))
             for record_id, kept in (await self._bury(held.entries.values(), begun)).items():
                 if not kept:
                     receipt.owners[record_id] = held.entries[record_id].owner
                     receipt.tiers.update(held.tiers[record_id])
+            await self._reached("forget: buried")
 
     async def _resolve(self, selected: Filter) -> _Held:
         members, where = self._tiers.readable(selected.tier, selected.where)

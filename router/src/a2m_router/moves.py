@@ -16,6 +16,7 @@ from a2m_protocol.types import Draft, Record
 from a2m_router.coordination import Locks, Readers, entry_locks
 from a2m_router.listing import group_members
 from a2m_router.policy import Unit, arrival, batches, standing, units
+from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
 from a2m_server.store import Deleted, Named
 
@@ -55,9 +56,10 @@ class Moved:
 class Mover:
     """Moves units between tiers; one mover a unit at a time, by `locks`."""
 
-    def __init__(self, locks: Locks, readers: Readers) -> None:
+    def __init__(self, locks: Locks, readers: Readers, observer: Observer = unobserved) -> None:
         self._locks = locks
         self._readers = readers
+        self._reached = observer
 
     async def move(
         self, moving: Iterable[Unit], source: Member, target: Member, *, salience: float = 0.0
@@ -102,7 +104,9 @@ class Mover:
 
     async def _move_locked(self, whole: list[Unit], source: Member, target: Member, salience: float) -> Moved:
         ids = [i for unit in whole for i in unit.ids]
+        await self._reached("move: locked")
         records = await source.store.read(ids)
+        await self._reached("move: read")
         late = {record.id for record in records if record.arrival is not None}
         if late:
             # An earlier move brought them here and may have left the originals: repair comes first.
@@ -112,8 +116,10 @@ class Mover:
         if not records:
             return Moved(stayed=dict.fromkeys(ids, "gone"))
         pairs, stayed = await self._copy(records, source, target, salience)
+        await self._reached("move: verified")
         if not await self._readers.drained():
             log.warning("a read outlasted its timeout; the move from %s waits no longer", source.name)
+        await self._reached("move: drained")
         done = await self._delete(whole, records, pairs, source, target)
         done.stayed |= stayed
         return done
@@ -138,6 +144,7 @@ class Mover:
             written = await target.store.transfer(
                 [as_draft(record, source.name, salience) for record in pending.values()]
             )
+            await self._reached("move: copied")
             refused = {w.id: w.reason for w in written if w.outcome == "refused" and w.reason != "exists"}
             held = {copy.id: copy for copy in await target.store.read([*pending])}
             stale: dict[str, Record] = {}
@@ -185,9 +192,11 @@ class Mover:
                 done.stayed[record_id] = outcome
                 if outcome in ("changed", "forgotten"):
                     undone.append(pairs[record_id].copy)
+        await self._reached("move: deleted")
         await self._undo(undone, target)
         if done.ids:
             await target.store.settle([Named(i, pairs[i].copy.etag) for i in done.ids])
+        await self._reached("move: settled")
         return done
 
     async def _delete_units(

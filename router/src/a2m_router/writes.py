@@ -14,6 +14,7 @@ from a2m_protocol.types import Draft
 from a2m_router.coordination import Clock, Locks, Readers, group_lock, id_lock, key_lock
 from a2m_router.listing import any_of, every_entry
 from a2m_router.repair import Repairer
+from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Scope, Tombstone, Written
 
@@ -56,13 +57,20 @@ class Placer:
     """Writes each record where it belongs, once over the federation, all of a batch or nothing."""
 
     def __init__(
-        self, tiers: Tiers, locks: Locks, readers: Readers, repairer: Repairer, clock: Clock
+        self,
+        tiers: Tiers,
+        locks: Locks,
+        readers: Readers,
+        repairer: Repairer,
+        clock: Clock,
+        observer: Observer = unobserved,
     ) -> None:
         self._tiers = tiers
         self._locks = locks
         self._readers = readers
         self._repairer = repairer
         self._clock = clock
+        self._reached = observer
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         """Write a batch; each `Written` names the tier where the record is now."""
@@ -108,6 +116,7 @@ class Placer:
         for attempt in range(ATTEMPTS):
             async with self._locks.hold(_lock_names(drafts)):
                 homes = await self._find(drafts)
+                await self._reached("write: found")
                 if not homes.doubled or attempt == ATTEMPTS - 1:
                     return await _unbroken(work(homes))
             await self._repairer.settle([*homes.doubled])
@@ -127,7 +136,9 @@ class Placer:
                 failed = [e for e in await asyncio.gather(*parts, return_exceptions=True) if e is not None]
                 if failed:
                     raise failed[0]
+            await self._reached("write: written")
             await self._claim(drafts, done, begun_at)
+            await self._reached("write: claimed")
         except A2MError as error:
             begun: dict[str, list[int]] = {}
             for tier, positions in (part for stage in stages for part in stage):
