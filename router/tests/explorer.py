@@ -2,203 +2,224 @@
 
 The actors are the router's own coroutines over tiers in memory. Each call to a store waits for its turn; the
 explorer takes the turns in every order, by depth first over replays, and leaves out what leads to a state
-that it has seen. A state is what the stores hold and what each actor has been answered so far.
+that it has seen.
+
+A state is what the stores hold, what each actor has been answered, which calls wait, and what the routers
+keep in their own memory (`World.memory`: who waits for which lock, which reads a move waits for). What an
+actor does next depends on nothing else, so equal states have equal futures. Two reductions follow, and are
+sound for that reason:
+
+- Calls that one actor made at once, to several tiers, are answered in any order, but what it was answered is
+  kept as a set: the orders lead to one state. (`asyncio.gather` gives answers by position.)
+- What is judged at the end is the stores and what the actors did and saw, so equal endings are judged once.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+
+from turns import ACTOR, Schedule, StillLoop, Turn, digest
 
 from a2m_server.memory import MemoryTier
-from a2m_server.store import MemoryStore, TierStore
 
-ACTOR: ContextVar[str] = ContextVar("actor", default="")
-CRASH = "crash"
-METHODS = [name for name in vars(TierStore) | vars(MemoryStore) if not name.startswith("_")]
+
+class Violation(AssertionError):
+    """What an invariant forbids; the message begins with the invariant's name."""
+
+
+class Tier(MemoryTier):
+    """A tier in memory that can be looked at."""
+
+    @property
+    def ledger(self):
+        return self._ledger
+
+    def digest(self) -> Hashable:
+        ledger = self._ledger
+        return (
+            tuple(digest(record) for record in ledger.records.values()),
+            tuple((g.id, g.reason, g.seq, g.target, g.moves) for g in ledger.graves.values()),
+            tuple(sorted(ledger.elsewhere, key=repr)),
+            tuple(ledger.latest.items()),
+            ledger.last,
+        )
 
 
 @dataclass
-class Turn:
-    """A call that waits: who makes it and what it asks."""
+class Ending:
+    """How a run ended: whether a crash cut it off, and the dead's calls that still have to land."""
 
-    actor: str
-    label: str
-    go: asyncio.Future[None]
-
-
-@dataclass
-class Schedule:
-    """One run: the choices to repeat, and those that were met."""
-
-    prefix: list[int]
-    width: list[int] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)
-    waiting: list[Turn] = field(default_factory=list)
-    history: dict[str, list[str]] = field(default_factory=dict)
-    trace: list[str] = field(default_factory=list)
-    dead: set[str] = field(default_factory=set)
-
-    async def turn(self, actor: str, label: str) -> None:
-        if actor in self.dead:
-            raise asyncio.CancelledError
-        go: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append(Turn(actor, f"{actor}: {label}", go))
-        await go
-
-    def kill(self, actors: Iterable[str]) -> None:
-        """End actors where they are, and what they started that outlives a cancellation."""
-        self.dead.update(actors)
-        for turn in self.waiting:
-            if turn.actor in self.dead:
-                turn.go.cancel()
-
-    def choose(self, options: int) -> int:
-        at = len(self.taken)
-        choice = self.prefix[at] if at < len(self.prefix) else 0
-        self.width.append(options)
-        self.taken.append(choice)
-        return choice
-
-
-class Gated:
-    """A store each of whose calls waits for its turn."""
-
-    def __init__(self, store: MemoryTier, schedule: Schedule, name: str) -> None:
-        self.store = store
-        for method in METHODS:
-            setattr(self, method, self._gate(getattr(store, method), f"{name}.{method}", schedule))
-        # What does not touch records takes no turn.
-        self.info = store.info
-        self.open = store.open
-        self.close = store.close
-        self.ready = store.ready
-
-    @staticmethod
-    def _gate(
-        method: Callable[..., Awaitable[object]], label: str, schedule: Schedule
-    ) -> Callable[..., Awaitable[object]]:
-        async def gated(*given: object, **named: object) -> object:
-            actor = ACTOR.get()
-            await schedule.turn(actor, label)
-            answer = await method(*given, **named)
-            schedule.history.setdefault(actor, []).append(f"{label}={answer!r}")
-            return answer
-
-        return gated
+    crashed: bool
+    late: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
 
 
 @dataclass
 class World:
-    """What one run is about: its stores, its actors, and how to repair and judge it when all is over."""
+    """What one run is about: its stores, its actors, and how to repair and judge it when all is over.
 
-    stores: dict[str, MemoryTier]
-    actors: dict[str, Callable[[], Awaitable[None]]]
-    after: Callable[[bool], Awaitable[None]]
+    `memory` gives what the routers and actors know beyond what they were answered. The actors of `crashes`
+    may die, together, at any point, with `late` also with calls under way that happen afterwards. One of the
+    answers to the actors of `loses` may be lost.
+    """
+
+    stores: Mapping[str, Tier]
+    actors: Mapping[str, Callable[[], Awaitable[None]]]
+    judge: Callable[[Ending], Awaitable[None]]
+    memory: Callable[[], Hashable] = lambda: None
     crashes: Sequence[str] = ()
-    patience: int = 12
+    late: bool = False
+    loses: Sequence[str] = ()
+
+    def digest(self) -> Hashable:
+        return tuple(store.digest() for store in self.stores.values()), self.memory()
 
 
 @dataclass
 class Explored:
     runs: int = 0
-    states: int = 0
+    states: set[int] = field(default_factory=set)
+    endings: dict[int, str | None] = field(default_factory=dict)
     violations: list[tuple[str, list[str]]] = field(default_factory=list)
 
 
-async def explore(
-    build: Callable[[Schedule], Awaitable[World]], *, limit: int = 200_000, stop_at: int = 1
+def explore(
+    build: Callable[[Schedule], World], *, limit: int = 1_000_000, stop_at: int = 1
 ) -> Explored:
     """Run a world in every order, until `stop_at` violations; each comes with the trace that led there."""
     result = Explored()
-    seen: set[int] = set()
+    loop = StillLoop()
     prefix: list[int] | None = []
-    while prefix is not None and result.runs < limit:
-        schedule = Schedule(prefix)
-        result.runs += 1
-        violation = await _run(build, schedule, seen, len(prefix))
-        if violation is not None:
-            result.violations.append((violation, schedule.trace))
-            if len(result.violations) >= stop_at:
-                break
-        prefix = _next(schedule)
-    result.states = len(seen)
+    with loop.running():
+        while prefix is not None and result.runs < limit:
+            result.runs += 1
+            run = Run(build, Schedule(loop), prefix, result)
+            violation = run.run()
+            if violation is not None:
+                result.violations.append((violation, run.schedule.trace))
+                if len(result.violations) >= stop_at:
+                    break
+            prefix = _next(run.taken, run.width)
     return result
 
 
-def _next(schedule: Schedule) -> list[int] | None:
-    taken, width = schedule.taken, schedule.width
+def _next(taken: Sequence[int], width: Sequence[int]) -> list[int] | None:
     for at in range(len(taken) - 1, -1, -1):
         if taken[at] + 1 < width[at]:
             return [*taken[:at], taken[at] + 1]
     return None
 
 
-async def _run(
-    build: Callable[[Schedule], Awaitable[World]], schedule: Schedule, seen: set[int], replayed: int
-) -> str | None:
-    world = await build(schedule)
-    tasks = {name: asyncio.create_task(_act(name, actor)) for name, actor in world.actors.items()}
-    crashed = False
-    try:
-        while True:
-            await _quiesce(world.patience)
-            schedule.waiting = [turn for turn in schedule.waiting if not turn.go.done()]
-            if not schedule.waiting:
-                break
-            options = sorted(schedule.waiting, key=lambda turn: turn.label)
-            can_crash = not crashed and any(not tasks[name].done() for name in world.crashes)
-            if len(schedule.taken) >= replayed:
-                state = _state(world, schedule, options, crashed)
-                if state in seen:
+class Run:
+    """One run: the choices of `prefix` once more, then the first one everywhere."""
+
+    def __init__(
+        self, build: Callable[[Schedule], World], schedule: Schedule, prefix: Sequence[int], explored: Explored
+    ) -> None:
+        self.schedule = schedule
+        self.loop = schedule.loop
+        self.prefix = prefix
+        self.explored = explored
+        self.world = build(schedule)
+        self.taken: list[int] = []
+        self.width: list[int] = []
+        self.crashed = False
+        self.lost = False
+
+    def run(self) -> str | None:
+        """Take turns to the end, or to a state that was seen; what was violated."""
+        self.tasks = {name: self.loop.create_task(_act(name, actor)) for name, actor in self.world.actors.items()}
+        try:
+            while options := self._options():
+                if len(self.taken) >= len(self.prefix) and not self._is_new():
                     return None
-                seen.add(state)
-            choice = schedule.choose(len(options) + can_crash)
-            if choice == len(options):
-                crashed = True
-                schedule.trace.append(CRASH)
-                schedule.kill(world.crashes)
-                for name in world.crashes:
-                    tasks[name].cancel()
-            else:
-                schedule.trace.append(options[choice].label)
-                options[choice].go.set_result(None)
-        for name, task in tasks.items():
-            if crashed and name in world.crashes:
+                at = len(self.taken)
+                choice = self.prefix[at] if at < len(self.prefix) else 0
+                self.taken.append(choice)
+                self.width.append(len(options))
+                if options[choice] is None:
+                    break
+                options[choice]()
+            return self._told() or self._judged()
+        finally:
+            self.schedule.kill(self.tasks)
+            for task in self.tasks.values():
+                task.cancel()
+            self.loop.settle()
+            for task in self.tasks.values():
+                task.cancelled() or task.exception()
+
+    def _options(self) -> list[Callable[[], None] | None]:
+        """What can happen next; None is that nothing happens any more, though a call of the dead is under way."""
+        self.loop.settle()
+        schedule, world = self.schedule, self.world
+        while not schedule.waiting and not all(task.done() for task in self.tasks.values()):
+            if not self.loop.wait():
+                break
+        waiting = sorted(schedule.waiting, key=lambda turn: turn.label)
+        options: list[Callable[[], None] | None] = [partial(schedule.take, turn, "goes") for turn in waiting]
+        if not waiting and schedule.late:
+            options.append(None)
+        options += [partial(schedule.take, turn, "lands late") for turn in schedule.late]
+        if not self.lost:
+            options += [partial(self._lose, turn) for turn in waiting if turn.actor in world.loses]
+        if not self.crashed and any(not self.tasks[name].done() for name in world.crashes):
+            options.append(partial(self._crash, late=False))
+            if world.late and any(turn.actor in world.crashes for turn in waiting):
+                options.append(partial(self._crash, late=True))
+        return options
+
+    def _lose(self, turn: Turn) -> None:
+        self.lost = True
+        self.schedule.take(turn, "loses its answer")
+
+    def _crash(self, *, late: bool) -> None:
+        self.crashed = True
+        self.schedule.trace.append("crash" + (", with calls under way" if late else ""))
+        self.schedule.kill(self.world.crashes, late=late)
+        for name in self.world.crashes:
+            self.tasks[name].cancel()
+        self.loop.settle()
+
+    def _is_new(self) -> bool:
+        schedule = self.schedule
+        waiting = sorted(turn.place for turn in schedule.waiting)
+        late = tuple(turn.place for turn in schedule.late)
+        state = hash((self.world.digest(), schedule.told, tuple(waiting), late, self.crashed, self.lost))
+        if state in self.explored.states:
+            return False
+        self.explored.states.add(state)
+        return True
+
+    def _told(self) -> str | None:
+        for name, task in self.tasks.items():
+            if self.crashed and name in self.world.crashes:
                 continue
             if not task.done():
                 return f"{name} waits for ever"
-            if task.exception() is not None:
-                return f"{name}: {task.exception()!r}"
-        ACTOR.set("after")
-        judging = asyncio.create_task(world.after(crashed))
-        while not judging.done():
-            await asyncio.sleep(0)
-            for turn in schedule.waiting:
-                if not turn.go.done():
-                    turn.go.set_result(None)
-        error = judging.exception()
-        return None if error is None else f"{error}"
-    finally:
-        schedule.kill(tasks)
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+            error = task.exception()
+            if error is not None:
+                return str(error) if isinstance(error, Violation) else f"{name}: {error!r}"
+        return None
+
+    def _judged(self) -> str | None:
+        ending = Ending(self.crashed, [turn.call for turn in self.schedule.late])
+        late = tuple(turn.place for turn in self.schedule.late)
+        key = hash((self.world.digest(), late, self.crashed))
+        if key not in self.explored.endings:
+            self.schedule.freely = True
+            try:
+                self.loop.complete(self._judging(ending))
+                self.explored.endings[key] = None
+            except Violation as violation:
+                self.explored.endings[key] = str(violation)
+        return self.explored.endings[key]
+
+    async def _judging(self, ending: Ending) -> None:
+        await self.world.judge(ending)
 
 
 async def _act(name: str, actor: Callable[[], Awaitable[None]]) -> None:
     ACTOR.set(name)
     await actor()
-
-
-async def _quiesce(rounds: int) -> None:
-    for _ in range(rounds):
-        await asyncio.sleep(0)
-
-
-def _state(world: World, schedule: Schedule, options: Sequence[Turn], crashed: bool) -> int:
-    held = tuple(repr(store._ledger) for store in world.stores.values())
-    told = tuple((actor, *answers) for actor, answers in sorted(schedule.history.items()))
-    return hash((held, told, tuple(turn.label for turn in options), crashed))

@@ -107,7 +107,7 @@ async def test_a_key_rewritten_after_it_moved_is_rewritten_where_it_is(
     second = draft("new", key=key, owner=owner, session=name())
     [written] = await federation.write([second], EVERYONE)
     assert (written.id, written.outcome, written.tier) == (first.id, "replaced", "semantic")
-    held = await federation.fetch(key, Scope.of(owner), vectors=False)
+    held = (await federation.fetch(key, Scope.of(owner), vectors=False)).record
     assert held is not None
     assert (held.content, held.revision, held.tier) == ("new", 1, "semantic")
     assert await contents(federation, str(second.session)) == ["new"]
@@ -218,7 +218,7 @@ async def test_closing_a_session_empties_it_from_working(federation: Federation,
     result = await federation.close_session(session, EVERYONE)
     assert len(result.moved) == 3
     await settled(federation, working=1, episodic=3)
-    [info] = [s for s in await federation.sessions(EVERYONE) if s.session == session]
+    [info] = [s for s in (await federation.sessions(EVERYONE)).sessions if s.session == session]
     assert (info.records, dict(info.tiers)) == (3, {"episodic": 3})
     assert (await federation.close_session(name(), EVERYONE)).moved == {}
 

@@ -155,7 +155,7 @@ async def test_a_fact_rewritten_while_it_is_forgotten_by_its_words_stays(
 
     monkeypatch.setattr(stores["working"], "entries", slow)
     assert (await federation.forget(Filter(words=("draft",)))).ids == []
-    held = await federation.fetch("k", EVERYONE, vectors=False)
+    held = (await federation.fetch("k", EVERYONE, vectors=False)).record
     assert held is not None
     assert held.content == "final"
 
@@ -293,3 +293,22 @@ async def test_a_dead_tier_is_not_asked_again_and_again_for_a_parted_group(
     for _ in range(2_000):
         await asyncio.sleep(0)
     assert 1 <= asked <= 4
+
+
+async def test_a_late_member_of_a_closed_session_is_found_by_a_router_that_did_not_close_it(
+    federation: Federation, stores: Stores
+) -> None:
+    session, group = name(), name("g")
+    early, late = draft("call", session=session, group=group), draft("result", session=session, group=group)
+    await federation.write([early], EVERYONE)
+    await federation.close_session(session, EVERYONE)
+    another = await opened(*(Member(config(n, n), stores[n]) for n in ("working", "episodic")))
+    async with asyncio.timeout(5):
+        while another._keeper._reunion._due:  # noqa: ASYNC110 the first sweep looks at every group
+            await asyncio.sleep(0.001)
+    await another.write([late], EVERYONE)
+    async with asyncio.timeout(5):
+        while not await stores["episodic"].read([late.id]):  # noqa: ASYNC110 polls a store
+            await asyncio.sleep(0.001)
+    assert await stores["working"].read([late.id]) == []
+    await another.close()

@@ -94,7 +94,7 @@ async def rewrite(scene: Scene) -> None:
     again = Draft(id="two", content="second words", session=SESSION, key="k")
     [written] = await scene.routers[0].write([again], EVERYONE)
     assert (written.id, written.outcome) == ("one", "replaced")
-    fetched = await scene.routers[0].fetch("k", EVERYONE, vectors=False)
+    fetched = (await scene.routers[0].fetch("k", EVERYONE, vectors=False)).record
     assert fetched is not None
     assert fetched.content == "second words"
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import typer
 
-from a2m_cli.commands import carrying, operating, reading, writing
+from a2m_cli.commands import carrying, keeping, operating, reading, writing
 from a2m_cli.connection import CliError
 
 _RUNNING = "Run"
 _REMEMBERING = "Remember"
 _CARRYING = "Import and export"
+_KEEPING = "Back up and restore"
 
 _INTERRUPTED = 130
 
@@ -47,6 +48,8 @@ def create() -> typer.Typer:
         app.command(rich_help_panel=_REMEMBERING)(command)
     app.command("import", rich_help_panel=_CARRYING)(carrying.import_)
     app.command("export", rich_help_panel=_CARRYING)(carrying.export)
+    app.command(rich_help_panel=_KEEPING)(keeping.backup)
+    app.command(rich_help_panel=_KEEPING)(keeping.restore)
     return app
 
 

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
 from a2m_cli import exporting, rendering
 from a2m_cli.connection import WRONG_USAGE, CliError, Server, explain
+from a2m_cli.files import whole_file
 from a2m_cli.formats import FormatError
 from a2m_cli.importing import PATIENCE_SECONDS, Importer, Report, check, items_of, survey
+from a2m_cli.tally import Tally
 from a2m_cli.transcripts import EPOCH_MS
 from a2m_protocol.client import Client
 from a2m_protocol.clock import parse_ms
 from a2m_protocol.errors import A2MError, Json, JsonObject
 
 _EXAMPLES = 5
-_PLAIN_SECONDS = 5.0
 _DESCRIBE_SECONDS = 10.0
 
 
@@ -49,7 +43,7 @@ def import_files(server: Server, wanted: Import, *, as_json: bool = False) -> Re
         raise CliError(f"{error}\nNothing has been written.") from error
     if not found.records:
         raise CliError("there is nothing in these files")
-    tally = _Tally(found.records, quiet=as_json)
+    tally = Tally("importing", found.records, quiet=as_json)
 
     async def work(client: Client) -> Report:
         described = await client.describe(timeout=_DESCRIBE_SECONDS)
@@ -58,7 +52,7 @@ def import_files(server: Server, wanted: Import, *, as_json: bool = False) -> Re
         most = limits.get("max_records_per_call") if isinstance(limits, dict) else None
         importer = Importer(
             client,
-            listener=tally.update,
+            listener=lambda report, waiting: tally.update(report.done, waiting),
             patience=wanted.patience,
             keep_tiers=wanted.keep_tiers,
             longest=most if isinstance(most, int) else wanted.batch,
@@ -74,9 +68,9 @@ def import_files(server: Server, wanted: Import, *, as_json: bool = False) -> Re
     with tally:
         report = server.run(work)
     if as_json:
-        rendering.print_json(_wire(report, found.records, found.sessions))
+        rendering.print_json(wire_report(report, found.records, found.sessions))
     else:
-        _show(report, found.records, found.sessions)
+        show_report(report, found.records, found.sessions)
     return report
 
 
@@ -85,24 +79,8 @@ def export_to(server: Server, target: str, *, where: JsonObject | None = None) -
     if target == "-":
         server.run(lambda client: _copy(client, sys.stdout.buffer, where))
         return
-    path = Path(target)
-    try:
-        # Beside its place, so that the rename cannot cross file systems; readable by its owner alone.
-        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise CliError(f"cannot write {target}: {error.strerror}") from error
-    fresh = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            count = server.run(lambda client: _copy(client, out, where))
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise CliError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        with suppress(FileNotFoundError):
-            fresh.unlink()
+    with whole_file(Path(target)) as out:
+        count = server.run(lambda client: _copy(client, out, where))
     said = f"{rendering.counted(count, 'record')} exported to {target}"
     rendering.console(stderr=True).print(said, soft_wrap=True)
 
@@ -115,47 +93,6 @@ async def _copy(client: Client, out: BinaryIO, where: JsonObject | None) -> int:
     return written
 
 
-class _Tally:
-    """Shows how far an import is: a bar on a terminal, else a line now and then, all on standard error."""
-
-    def __init__(self, total: int, *, quiet: bool) -> None:
-        self._total = total
-        self._console: Console | None = None if quiet else rendering.console(stderr=True)
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
-        self._told = time.monotonic()
-        self._waiting = False
-
-    def __enter__(self) -> _Tally:
-        if self._console is not None and self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
-            self._bar.start()
-            self._task = self._bar.add_task("importing", total=self._total)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def update(self, report: Report, waiting: str) -> None:
-        if self._bar is not None:
-            said = f"waiting: {rendering.safe(waiting)}" if waiting else "importing"
-            self._bar.update(self._task, completed=report.done, description=said)
-        elif self._console is not None:
-            now = time.monotonic()
-            if (waiting and not self._waiting) or now - self._told >= _PLAIN_SECONDS:
-                said = f"waiting: {rendering.safe(waiting)}" if waiting else f"{report.done} of {self._total}"
-                self._console.print(said, soft_wrap=True)
-                self._told = now
-        self._waiting = bool(waiting)
-
-
 def _start(text: str | None) -> int:
     if text is None:
         return EPOCH_MS
@@ -165,7 +102,8 @@ def _start(text: str | None) -> int:
         raise CliError(f"--start: {error}", WRONG_USAGE) from error
 
 
-def _show(report: Report, records: int, sessions: int) -> None:
+def show_report(report: Report, records: int, sessions: int) -> None:
+    """Say what became of records that were read."""
     out = rendering.console()
     rate = report.done / report.seconds if report.seconds else 0.0
     out.print(f"read            {records:>8}  in {rendering.counted(sessions, 'session')}")
@@ -184,7 +122,8 @@ def _show(report: Report, records: int, sessions: int) -> None:
     out.print(f"in {report.seconds:.1f} s, {rate:.0f} records a second")
 
 
-def _wire(report: Report, records: int, sessions: int) -> JsonObject:
+def wire_report(report: Report, records: int, sessions: int) -> JsonObject:
+    """The same as JSON."""
     refusals: list[Json] = [
         {"id": refused.item.id, "line": refused.item.line, "reason": refused.reason}
         for refused in report.refused

@@ -28,11 +28,12 @@ class CliError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The server that a command talks to. `timeout` bounds each call, in seconds."""
+    """The server that a command talks to. `timeout` bounds each call, in seconds, its `retries` included."""
 
     url: str
     token_file: Path | None = None
     timeout: float = 30.0
+    retries: int = 0
 
     def client(self) -> Client:
         """A client of it; raises `CliError` where the token file is of no use."""
@@ -41,7 +42,9 @@ class Server:
         from a2m_protocol.client import Client
 
         try:
-            return Client.http(self.url, token_file=self.token_file, timeout=self.timeout)
+            return Client.http(
+                self.url, token_file=self.token_file, timeout=self.timeout, retries=self.retries
+            )
         except httpx.InvalidURL as error:
             raise CliError(f"{self.url!r} is no URL: {error}", WRONG_USAGE) from error
         except ValueError as error:

@@ -15,6 +15,7 @@ from a2m_protocol.errors import Json, JsonObject
 
 _PAGE = 500
 _READ = 100
+_GRAVES = 1_000
 _AT_ONCE = 4
 
 
@@ -26,8 +27,17 @@ async def lines(client: Client, *, where: JsonObject | None = None) -> AsyncGene
     """
     described = await client.describe()
     require_extensions(described, ["list", "transfer"], "export")
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    yield jsonrpc.encode(header(described.get("name"), now)) + b"\n"
+    yield jsonrpc.encode(header(described.get("name"), now())) + b"\n"
+    async for record in records(client, where=where):
+        yield jsonrpc.encode(record) + b"\n"
+
+
+async def records(client: Client, *, where: JsonObject | None = None) -> AsyncGenerator[JsonObject]:
+    """Every record with all that belongs to it, oldest first.
+
+    A move changes no record's place, and a federation asks all its tiers for each page at once: what was
+    there when this began, and is not forgotten, is in it.
+    """
     after: list[Json] | None = None
     while True:
         params: JsonObject = {"limit": _PAGE}
@@ -39,11 +49,30 @@ async def lines(client: Client, *, where: JsonObject | None = None) -> AsyncGene
         entries = cast("list[JsonObject]", page.get("entries") or [])
         # A record that is being moved may be listed for both of its tiers.
         for record in await _read(client, [*dict.fromkeys(str(entry["id"]) for entry in entries)]):
-            kept = {name: value for name, value in record.items() if name not in TRANSIENT}
-            yield jsonrpc.encode(kept) + b"\n"
+            yield {name: value for name, value in record.items() if name not in TRANSIENT}
         if not entries or page.get("more") is not True:
             return
         after = [entries[-1]["seq"], entries[-1]["id"]]
+
+
+async def tombstones(client: Client) -> AsyncGenerator[JsonObject]:
+    """What a server knows to be forgotten, in the order of forgetting: what is forgotten meanwhile too."""
+    after: Json = None
+    while True:
+        params: JsonObject = {"limit": _GRAVES}
+        if after is not None:
+            params["after"] = after
+        page = await client.call("memory/tombstones", params)
+        for grave in cast("list[JsonObject]", page.get("tombstones") or []):
+            yield grave
+        after = page.get("after")
+        if after is None:
+            return
+
+
+def now() -> str:
+    """The time as records have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 async def _read(client: Client, ids: Sequence[str]) -> list[JsonObject]:

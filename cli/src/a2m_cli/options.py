@@ -32,11 +32,11 @@ KeyPrefix = Annotated[str | None, typer.Option("--key-prefix", help="Keys at or 
 Ids = Annotated[list[str], typer.Argument(help="Ids of records.", show_default=False)]
 
 
-def server(url: str, token_file: Path | None, timeout: float = 30.0) -> Server:
+def server(url: str, token_file: Path | None, timeout: float = 30.0, retries: int = 0) -> Server:
     """The server of the options; raises `CliError` where the URL is none."""
     if not url.startswith(("http://", "https://")):
         raise CliError(f"--url {url!r}: expected a URL such as {DEFAULT_URL}", WRONG_USAGE)
-    return Server(url, token_file, timeout)
+    return Server(url, token_file, timeout, retries)
 
 
 def params(**given: object) -> JsonObject:

@@ -276,9 +276,9 @@ def test_metrics_count_by_method_and_code_and_take_no_names_from_clients(serve: 
         served.post(b"{")
         served.post({"jsonrpc": "2.0", "method": "memory/made-up"})
         text = served.client.get("/metrics").text
-        assert 'a2m_requests_total{method="memory/echo",code="0"} 2' in text
-        assert 'a2m_requests_total{method="memory/crash",code="-32603"} 1' in text
-        assert 'a2m_requests_total{method="other",code="-32700"} 1' in text
+        assert 'a2m_requests_total{code="0",method="memory/echo"} 2.0' in text
+        assert 'a2m_requests_total{code="-32603",method="memory/crash"} 1.0' in text
+        assert 'a2m_requests_total{code="-32700",method="other"} 1.0' in text
         assert "made-up" not in text
 
 

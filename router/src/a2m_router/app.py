@@ -5,55 +5,60 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from a2m_protocol.client import Client
-from a2m_router.config import ConfigError, load
-from a2m_router.coordination import Readers
+from a2m_router.config import ConfigError, TierConfig, load
+from a2m_router.coordination import Locks, Readers
+from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.remote import RemoteTier
 from a2m_router.settings import RouterSettings
+from a2m_router.shared import Shared
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
 from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.http import serve_handler
+from a2m_server.metrics import Metrics
 
 
 def create(settings: RouterSettings | None = None, *, observer: Observer = unobserved) -> FastAPI:
     """The A2M server of a federation; raises `ValueError` when its configuration cannot work."""
     settings = settings or RouterSettings()
-    return serve_handler(dispatcher(settings, observer=observer), settings)
+    metrics = Metrics()
+    return serve_handler(dispatcher(settings, Counts(metrics.registry), observer), settings, metrics)
 
 
-def dispatcher(settings: RouterSettings, *, observer: Observer = unobserved) -> Dispatcher:
+def dispatcher(
+    settings: RouterSettings, counts: Counts | None = None, observer: Observer = unobserved
+) -> Dispatcher:
     """The router without a transport, so that HTTP and stdio serve the same."""
-    events = EventLog()
-    return Dispatcher(federation(settings, events, observer), events=events)
-
-
-def federation(settings: RouterSettings, events: EventLog, observer: Observer = unobserved) -> Federation:
     try:
         config = load(settings.config)
     except ConfigError as error:
         raise ValueError(str(error)) from error
-    members = [
-        Member(
-            tier,
-            RemoteTier(
-                Client.http(
-                    tier.url,
-                    token_file=settings.tier_token_file,
-                    timeout=settings.tier_timeout,
-                    retries=settings.tier_retries,
-                ),
-                tier.name,
-            ),
-        )
-        for tier in config.tiers
-    ]
-    return Federation(
+    patience = settings.tier_timeout * 2
+    url = settings.coordination_url
+    shared = None if url is None else Shared(url.get_secret_value(), patience)
+    events = EventLog() if shared is None else shared.events
+    federation = Federation(
         config.name,
-        members,
+        [_member(tier, settings) for tier in config.tiers],
         events,
-        readers=Readers(settings.tier_timeout * 2),
+        locks=Locks() if shared is None else shared.locks,
+        readers=Readers(patience) if shared is None else shared.readers,
         interval=settings.sweep_interval,
         observer=observer,
+        counts=counts,
+        shared=shared,
     )
+    return Dispatcher(federation, events=events)
+
+
+def _member(tier: TierConfig, settings: RouterSettings) -> Member:
+    client = Client.http(
+        tier.url,
+        token_file=settings.tier_token_file,
+        timeout=settings.tier_timeout,
+        retries=settings.tier_retries,
+    )
+    store = RemoteTier(client, tier.name, probe_interval=settings.probe_interval)
+    return Member(tier, store, lambda: store.silence)

@@ -26,6 +26,15 @@ class Locks:
             yield
 
     @asynccontextmanager
+    async def alone(self, name: str) -> AsyncGenerator[bool]:
+        """Hold one lock if nobody has it; yields whether it is held."""
+        if name in self._held:
+            yield False
+        else:
+            async with self._one(name):
+                yield True
+
+    @asynccontextmanager
     async def _one(self, name: str) -> AsyncGenerator[None]:
         lock, users = self._held.get(name, (asyncio.Lock(), 0))
         self._held[name] = (lock, users + 1)
@@ -70,6 +79,11 @@ class Readers:
         """`patience` in seconds bounds the wait: no read outlives its timeouts."""
         self._patience = patience
         self._reading: set[asyncio.Event] = set()
+
+    @property
+    def cut_off(self) -> str | None:
+        """Why a read may miss what is being moved, or None."""
+        return None
 
     @contextmanager
     def reading(self) -> Generator[None]:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 
 from a2m_protocol.errors import A2MError, Code
@@ -14,7 +14,9 @@ from a2m_protocol.types import Capability, Draft, Record
 from a2m_protocol.where import Scalar
 from a2m_router import merge
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks
+from a2m_router.counts import Counts
 from a2m_router.forgets import Forgetter
+from a2m_router.graves import Graves
 from a2m_router.keeper import Keeper
 from a2m_router.listing import every_entry
 from a2m_router.moves import Moved, Mover
@@ -23,52 +25,65 @@ from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.writes import Placer
-from a2m_server.events import EventLog
+from a2m_server.events import Events
 from a2m_server.store import (
+    Buried,
     Consolidated,
+    Degraded,
     Entry,
+    Fetched,
     Filter,
     Forgotten,
     Found,
     Page,
     Scope,
     Search,
-    SessionInfo,
+    Sessions,
     StoreInfo,
+    Tombstone,
     Written,
 )
 
-EXTENSIONS = frozenset({"transfer", "list", "touch"})
+EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones"})
 ALL = frozenset(Capability)
 MARKED = 100_000
+COORDINATION = "coordination"
+"""Named like a tier where the database is silent that several routers share."""
 
 
 class Federation:
     """A `TieredStore` over tiers that are stores themselves, on the wire or in this process.
 
     `interval` is the pause between sweeps in seconds; `clock` gives microseconds since 1970. `observer` is
-    told of each step that crosses tiers, and what it does not return from does not go on.
+    told of each step that crosses tiers, and what it does not return from does not go on. `shared` is what
+    this router has in common with others (its locks, readers and events), opened before the tiers.
     """
 
     def __init__(
         self,
         name: str,
         members: Sequence[Member],
-        events: EventLog,
+        events: Events,
         *,
         locks: Locks | None = None,
         readers: Readers | None = None,
         interval: float = 30.0,
         clock: Clock = lambda: time.time_ns() // 1_000,
         observer: Observer = unobserved,
+        counts: Counts | None = None,
+        shared: AbstractAsyncContextManager[object] | None = None,
     ) -> None:
+        counts = counts or Counts()
+        self._shared = shared or nullcontext()
+        self._opened = AsyncExitStack()
         self._name = name
         self._tiers = Tiers(members)
         self._locks = locks or Locks()
         self._readers = readers or Readers()
-        self._mover = Mover(self._locks, self._readers, observer)
+        self._mover = Mover(self._locks, self._readers, observer, counts)
         self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock, observer)
-        self._repairer = Repairer(self._tiers, self._locks)
+        self._graves = Graves(self._tiers, self._locks, self._readers)
+        self._repairer = Repairer(self._tiers, self._locks, self._readers, counts)
         self._placer = Placer(self._tiers, self._locks, self._readers, self._repairer, clock, observer)
         self._keeper = Keeper(
             self._tiers,
@@ -76,14 +91,19 @@ class Federation:
             self._forgetter,
             self._repairer,
             events,
-            parted=self._is_parted,
+            locks=self._locks,
+            counts=counts,
             interval=interval,
             clock=clock,
         )
+        self._counts = counts
+        for member in members:
+            counts.open.labels(member.name).set_function(lambda m=member: m.silence() is not None)
         self._marked: OrderedDict[Scalar, None] = OrderedDict()
         self._keeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
+        await self._opened.enter_async_context(self._shared)
         await asyncio.gather(*(member.store.open() for member in self._tiers.members))
         await self._tiers.learn()
         if not self._tiers.read_only:
@@ -97,13 +117,20 @@ class Federation:
                     await self._keeping
         finally:
             await asyncio.gather(*(member.store.close() for member in self._tiers.members))
+            await self._opened.aclose()
 
-    async def ready(self) -> None:
-        """Return when turns can be taken: the tier where records land answers; without one, any tier."""
+    async def ready(self) -> Sequence[Degraded]:
+        """Return when turns can be taken: the tier where records land answers; without one, any tier.
+
+        The others are not waited for: those are named that are known not to answer.
+        """
         members = self._tiers.members if self._tiers.read_only else [self._tiers.entry]
         answers, silent = await ask(members, lambda member: member.store.ready())
         if not answers:
             raise A2MError(Code.INTERNAL, silent[0].reason, {"retryable": True})
+        silences = {member.name: member.silence() for member in self._tiers.members}
+        silences[COORDINATION] = self._readers.cut_off
+        return [Degraded(name, reason) for name, reason in silences.items() if reason is not None]
 
     async def info(self) -> StoreInfo:
         known = [member.info for member in self._tiers.members if member.info is not None]
@@ -173,8 +200,8 @@ class Federation:
             answers, silent = await ask(members, ask_one)
         records = {tier: found.records for tier, found in answers.items()}
         if search.text is None and search.embedding is None:
-            return Found(merge.by_recency(records, search.limit), degraded=tuple(silent))
-        return Found(merge.by_rank(records, search.limit, search.text), degraded=tuple(silent))
+            return Found(merge.by_recency(records, search.limit), degraded=self._without(silent))
+        return Found(merge.by_rank(records, search.limit, search.text), degraded=self._without(silent))
 
     async def timeline(self, page: Page) -> Found:
         members, where = self._tiers.readable(page.filter.tier, page.filter.where)
@@ -196,7 +223,7 @@ class Federation:
                 more, also_silent = await ask(rest, ask_one)
                 answers, silent = answers | more, silent + also_silent
         records = {tier: found.records for tier, found in answers.items()}
-        return Found(merge.in_order(records, page.limit), degraded=tuple(silent))
+        return Found(merge.in_order(records, page.limit), degraded=self._without(silent))
 
     def _enough(self, selected: Filter, members: list[Member]) -> list[Member]:
         """Whom a timeline asks first: of a session that never had records elsewhere, not the tiers below.
@@ -209,41 +236,54 @@ class Federation:
         entry = self._tiers.entry
         return [m for m in members if m is entry or not m.movable] if entry in members else members
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         members = [member for member in self._tiers.members if member.has(Capability.KEYS)]
         with self._readers.reading():
-            answers = await ask_all(members, lambda member: member.store.fetch(key, scope, vectors=vectors))
-        found = merge.distinct({tier: [record] for tier, record in answers.items() if record is not None})
-        return min(
+            answers, silent = await ask(members, lambda m: m.store.fetch(key, scope, vectors=vectors))
+        records = {tier: fetched.record for tier, fetched in answers.items()}
+        found = merge.distinct({tier: [record] for tier, record in records.items() if record is not None})
+        best = min(
             found.values(),
             key=lambda r: (r.owner != scope.owner, r.owner is not None, -r.revision, -r.moves, r.seq, r.id),
             default=None,
         )
+        return Fetched(best, self._without(silent))
 
     async def forget(self, selected: Filter) -> Forgotten:
         return await self._forgetter.forget(selected)
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+    async def sessions(self, scope: Scope) -> Sessions:
         members = [member for member in self._tiers.members if member.has(Capability.SESSIONS)]
-        return merge.sessions(await ask_all(members, lambda member: member.store.sessions(scope)))
+        answers, silent = await ask(members, lambda member: member.store.sessions(scope))
+        infos = {tier: listed.sessions for tier, listed in answers.items()}
+        return Sessions(merge.sessions(infos), self._without(silent))
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
-        """Add to the salience of records wherever they are; no move of them is under way meanwhile."""
+        """Add to the salience of records wherever they are; no move of them is under way meanwhile.
+
+        What a move left in two tiers is added to in both, in the one below first: whichever is taken back,
+        the other has it, and a copy of what has changed since is.
+        """
         asked = Filter(scope, ids=tuple(dict.fromkeys(ids)))
-        await self._repairer.settle(asked.ids or ())
-        held = await self._located(asked)
+        held = await self._held(asked)
         async with self._locks.hold(name for e in _entries(held) for name in entry_locks(e)):
-            held = await self._located(asked)
-            members = [self._tiers.get(tier) for tier in held]
-
-            async def add(member: Member) -> int:
-                return await member.store.reinforce([e.id for e in held[member.name]], amount, scope)
-
-            return sum((await ask_all(members, add)).values())
+            with self._readers.reading():
+                held = await self._held(asked)
+                for member in reversed(self._tiers.movable()):
+                    here = [entry.id for entry in held[member.name]]
+                    if here:
+                        await member.store.reinforce(here, amount, scope)
+        return len({entry.id for entry in _entries(held)})
 
     async def touch(self, ids: Sequence[str], at: str) -> None:
-        writable = [member for member in self._tiers.members if member.movable]
-        await ask(writable, lambda member: member.store.touch(ids, at))
+        """Count accesses wherever the records are; like a read, it must not miss one between two tiers.
+
+        The tiers below come first: what is counted on a copy and then on its original is counted once, since
+        the copy of what has changed is taken back.
+        """
+        with self._readers.reading():
+            for member in reversed(self._tiers.movable()):
+                await ask([member], lambda member: member.store.touch(ids, at))
 
     async def promote(
         self, ids: Sequence[str], tier: str, salience: float, scope: Scope
@@ -277,6 +317,15 @@ class Federation:
         found = merge.distinct(answers)
         return [found[i] for i in dict.fromkeys(ids) if i in found]
 
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        return await self._graves.listed(limit, after)
+
+    async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
+        return await self._graves.of(ids)
+
+    async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
+        return await self._graves.bury(tombstones)
+
     async def _learn_width(self) -> None:
         await ask(self._tiers.members, lambda member: member.learn())
 
@@ -302,13 +351,14 @@ class Federation:
                 done.add(await self._mover.move(moving, member, target, salience=salience))
         return done
 
-    def _is_parted(self, session: str | None) -> bool:
-        return session in self._marked
+    async def _held(self, selected: Filter) -> dict[str, list[Entry]]:
+        """Matching entries by tier."""
+        return await ask_all(self._tiers.movable(), lambda member: every_entry(member.store, selected))
 
     async def _located(self, selected: Filter) -> dict[str, list[Entry]]:
         """Matching entries by the tier that holds them; of two copies, where the further moved one is."""
         with self._readers.reading():
-            answers = await ask_all(self._tiers.movable(), lambda member: every_entry(member.store, selected))
+            answers = await self._held(selected)
         best: dict[str, tuple[str, Entry]] = {}
         for tier, entries in answers.items():
             for entry in entries:
@@ -318,6 +368,15 @@ class Federation:
         for tier, entry in best.values():
             held.setdefault(tier, []).append(entry)
         return held
+
+    def _without(self, silent: Sequence[Degraded]) -> tuple[Degraded, ...]:
+        """What an answer has to say of those that had no part in it, each counted."""
+        silent = [*silent]
+        if self._readers.cut_off is not None:
+            silent.append(Degraded(COORDINATION, self._readers.cut_off))
+        for degraded in silent:
+            self._counts.silent.labels(degraded.tier).inc()
+        return tuple(silent)
 
     def _mark_elsewhere(self, drafts: Sequence[Draft], written: Sequence[Written]) -> None:
         entry = self._tiers.entry.name

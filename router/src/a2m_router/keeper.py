@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
 from a2m_protocol.where import Condition, Op, Where
-from a2m_router.coordination import Clock
+from a2m_router.coordination import Clock, Locks
+from a2m_router.counts import Counts
 from a2m_router.forgets import Forgetter
 from a2m_router.listing import any_of, every_entry, first_entries, group_members
 from a2m_router.moves import Moved, Mover
@@ -21,7 +22,7 @@ from a2m_router.repair import Repairer
 from a2m_router.reunion import Reunion
 from a2m_router.tiers import Member, Tiers
 from a2m_server import events
-from a2m_server.events import EventLog
+from a2m_server.events import Events
 from a2m_server.store import EVERYONE, Consolidated, Entry, Filter, Scope, Written
 
 Bucket = tuple[str | None, str | None]
@@ -30,6 +31,8 @@ REMEMBERED = 10_000
 WORKERS = 4
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
+OVERLAP = 120_000_000
+"""Microseconds that a look for grown groups goes back beyond the last one: longer than a move takes."""
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +53,7 @@ class Keeper:
     """Keeps each tier within its policy.
 
     `wrote` is called in the path of a turn and only counts; everything else happens in `run`'s tasks or in
-    the calls that ask for it. `parted` tells whether a session may have records elsewhere; `interval` is the
-    pause between sweeps in seconds.
+    the calls that ask for it. `interval` is the pause between sweeps in seconds.
     """
 
     def __init__(
@@ -60,9 +62,10 @@ class Keeper:
         mover: Mover,
         forgetter: Forgetter,
         repairer: Repairer,
-        log_to: EventLog,
+        log_to: Events,
         *,
-        parted: Callable[[str | None], bool],
+        locks: Locks,
+        counts: Counts,
         interval: float,
         clock: Clock,
     ) -> None:
@@ -72,13 +75,16 @@ class Keeper:
         self._repairer = repairer
         self._reunion = Reunion(tiers, mover)
         self._events = log_to
-        self._parted = parted
+        self._locks = locks
+        self._counted = counts
+        counts.waiting.set_function(lambda: len(self._due) + len(self._pauses))
         self._interval = interval
         self._clock = clock
         self._counts: OrderedDict[Bucket, int] = OrderedDict()
         self._due: OrderedDict[Bucket, None] = OrderedDict()
         self._pauses: dict[Bucket, float] = {}
         self._parting = False
+        self._looked: int | None = None
         self._wake = asyncio.Event()
 
     def wrote(self, drafts: Sequence[Draft], written: Sequence[Written]) -> None:
@@ -88,7 +94,7 @@ class Keeper:
             if wrote.outcome != "created":
                 continue
             elsewhere = wrote.tier not in (None, config.name)
-            if draft.group is not None and (elsewhere or self._parted(draft.session)):
+            if draft.group is not None and (elsewhere or wrote.elsewhere):
                 self._reunion.add(draft.owner, draft.group)
                 self._parting = True
                 self._wake.set()
@@ -113,7 +119,8 @@ class Keeper:
         """Settle what moves left, promote what was earned, then bring every tier to its capacity."""
         kept = Kept()
         kept.moved.ids |= await self._repairer.repair()
-        kept.moved.add(await self._reunion.reunite())
+        await self._find_parted()
+        await self._reunite(kept)
         for member in self._tiers.movable():
             kept.promoted.add(await self._promote_earned(member))
         for member in self._tiers.movable():
@@ -134,6 +141,11 @@ class Keeper:
             raise moved.failed
         return Consolidated(moved=moved.ids)
 
+    async def _reunite(self, kept: Kept) -> None:
+        reunited = await self._reunion.reunite()
+        self._counted.reunited.inc(len(reunited.ids))
+        kept.moved.add(reunited)
+
     async def _spilling(self) -> None:
         while True:
             while not self._due and not self._parting:
@@ -145,7 +157,7 @@ class Keeper:
                 if self._parting:
                     # Once for each write that parts a group; what fails now is for the next sweep.
                     self._parting = False
-                    kept.moved.add(await self._reunion.reunite())
+                    await self._reunite(kept)
                 if bucket is not None:
                     await self._relieve_bucket(self._tiers.entry, bucket, kept)
                 put_off = kept.moved.failed is not None
@@ -173,14 +185,13 @@ class Keeper:
         self._wake.set()
 
     async def _sweeping(self) -> None:
-        first = True
         while True:
             try:
                 await self._tiers.learn()
-                if first and not self._tiers.read_only:
-                    await self._find_parted()
-                    first = False
-                self._log(await self.consolidate())
+                # Of several routers, one sweeps at a time.
+                async with self._locks.alone("sweep") as alone:
+                    if alone:
+                        self._log(await self.consolidate())
             except A2MError as error:
                 log.warning("a sweep was cut short: %s", error.message)
             except Exception:
@@ -193,11 +204,21 @@ class Keeper:
             self._events.add(events.consolidated(result), background=True)
 
     async def _find_parted(self) -> None:
-        """At start: every group of the working tier may have members elsewhere."""
-        grouped = Where((Condition("group", False, Op.EXISTS, (True,)),))
-        for entry in await every_entry(self._tiers.entry.store, Filter(EVERYONE, grouped)):
+        """Groups of the working tier that may have members elsewhere: at first all, then those that grew.
+
+        A member may come while its group is on the move, or over another router than the one that moved it.
+        """
+        if self._tiers.read_only or not self._tiers.entry.movable:
+            return
+        grown = [Condition("group", False, Op.EXISTS, (True,))]
+        if self._looked is not None:
+            since = format_ms((self._looked - OVERLAP) // 1_000)
+            grown.append(Condition("created_at", False, Op.GTE, (since,)))
+        looked = self._clock()
+        for entry in await every_entry(self._tiers.entry.store, Filter(EVERYONE, Where(tuple(grown)))):
             if entry.group is not None:
                 self._reunion.add(entry.owner, entry.group)
+        self._looked = looked
 
     async def _relieve(self, member: Member, kept: Kept) -> None:
         """Bring one tier to its capacity and its `ttl`."""
@@ -262,7 +283,7 @@ class Keeper:
 
     async def _crowded(self, member: Member) -> list[Bucket]:
         """The sessions over capacity, the implicit one of records without a session included."""
-        infos = await member.store.sessions(EVERYONE)
+        infos = (await member.store.sessions(EVERYONE)).sessions
         counts: Counter[Bucket] = Counter({(i.owner, i.session): i.records for i in infos})
         total = sum((await member.store.counts(EVERYONE)).values())
         if total - counts.total() > member.config.capacity:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from a2m_protocol.errors import A2MError, invalid_params
 from a2m_protocol.types import Draft, Record
 from a2m_router.coordination import Locks, Readers, entry_locks
+from a2m_router.counts import Counts
 from a2m_router.listing import group_members
 from a2m_router.policy import Unit, arrival, batches, standing, units
 from a2m_router.steps import Observer, unobserved
@@ -56,10 +57,17 @@ class Moved:
 class Mover:
     """Moves units between tiers; one mover a unit at a time, by `locks`."""
 
-    def __init__(self, locks: Locks, readers: Readers, observer: Observer = unobserved) -> None:
+    def __init__(
+        self,
+        locks: Locks,
+        readers: Readers,
+        observer: Observer = unobserved,
+        counts: Counts | None = None,
+    ) -> None:
         self._locks = locks
         self._readers = readers
         self._reached = observer
+        self._counts = counts or Counts()
 
     async def move(
         self, moving: Iterable[Unit], source: Member, target: Member, *, salience: float = 0.0
@@ -75,6 +83,7 @@ class Mover:
         if source is not target:
             for batch in batches(moving, BATCH):
                 done.add(await self._try(batch, source, target, salience))
+        self._counts.moved.labels(source.name, target.name).inc(len(done.ids))
         return done
 
     async def _try(self, batch: list[Unit], source: Member, target: Member, salience: float) -> Moved:
@@ -84,6 +93,7 @@ class Mover:
         except A2MError as error:
             if len(batch) == 1 or error.retryable:
                 log.warning("a move from %s to %s was put off: %s", source.name, target.name, error.message)
+                self._counts.put_off.labels(source.name, target.name).inc()
                 stayed = {i: error.message for unit in batch for i in unit.ids}
                 return Moved(stayed=stayed, failed=error if error.retryable else None)
         done = Moved()

@@ -12,12 +12,14 @@ from a2m_protocol.clock import parse_ms, seq_of
 from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError, invalid_params
 from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Model, Record
 from a2m_protocol.where import Op, Where
+from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.listing import PAGE, every_entry
 from a2m_server.store import (
     Buried,
     Degraded,
     Deleted,
     Entry,
+    Fetched,
     Filter,
     Forgotten,
     Found,
@@ -27,6 +29,7 @@ from a2m_server.store import (
     Scope,
     Search,
     SessionInfo,
+    Sessions,
     StoreInfo,
     Tombstone,
     Written,
@@ -42,19 +45,26 @@ class RemoteTier:
     asked of it (`info().extensions` tells).
     """
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, *, probe_interval: float = 1.0) -> None:
+        """`probe_interval` is how often a tier that does not answer is looked for, in seconds."""
         self._client = client
         self._name = name
+        self._circuit = Circuit(name, self._probe, probe_interval)
+
+    @property
+    def silence(self) -> str | None:
+        """Why the tier is not asked at present, or None."""
+        return self._circuit.reason if self._circuit.open else None
 
     async def open(self) -> None:
         await self._client.__aenter__()
 
     async def close(self) -> None:
+        await self._circuit.close()
         await self._client.__aexit__(None, None, None)
 
     async def ready(self) -> None:
-        """Ask for a fact that nobody has: it costs a look in the database and no counting."""
-        await self._call("fetch", {"key": "a2m/ready", "owner": None})
+        await self._call("fetch", _READY)
 
     async def info(self) -> StoreInfo:
         return await self._ask("describe", {}, _info)
@@ -95,7 +105,7 @@ class RemoteTier:
             params["embeddings"] = True
         return await self._ask("timeline", params, _found)
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         return await self._ask("fetch", {"key": key, "embeddings": vectors, **_scoped(scope)}, _fetched)
 
     async def forget(self, selected: Filter) -> Forgotten:
@@ -104,9 +114,11 @@ class RemoteTier:
             raise invalid_params("tier: all of a tier that is not ours cannot be forgotten at once: name ids")
         return await self._ask("forget", params, _forgotten)
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+    async def sessions(self, scope: Scope) -> Sessions:
         return await self._ask(
-            "session/list", _scoped(scope), lambda told: _Sessions.validate_python(told["sessions"])
+            "session/list",
+            _scoped(scope),
+            lambda told: Sessions(_Sessions.validate_python(told["sessions"]), _silent(told)),
         )
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
@@ -127,6 +139,14 @@ class RemoteTier:
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return await self._ask(
             "tombstones", {"ids": list(ids)}, lambda told: _Tombstones.validate_python(told["tombstones"])
+        )
+
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        params: JsonObject = {"limit": limit}
+        if after is not None:
+            params["after"] = list(after)
+        return await self._ask(
+            "tombstones", params, lambda told: _Tombstones.validate_python(told["tombstones"])
         )
 
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
@@ -173,13 +193,22 @@ class RemoteTier:
 
     async def _call(self, method: str, params: JsonObject) -> JsonObject:
         try:
-            return await self._client.call(f"memory/{method}", params)
+            return await self._circuit.call(lambda: self._client.call(f"memory/{method}", params))
+        except OpenCircuitError:
+            raise
         except TransportError as error:
             raise TransportError(
                 f"tier {self._name} does not answer: {error.message}; try again",
                 maybe_received=error.maybe_received,
                 retryable=error.retryable,
             ) from error
+
+    async def _probe(self) -> None:
+        await self._client.call("memory/fetch", _READY)
+
+
+_READY: JsonObject = {"key": "a2m/ready", "owner": None}
+"""A fact that nobody has: it costs a look in the database and no counting."""
 
 
 class _Vectors(Model, strict=False):
@@ -288,9 +317,9 @@ def _written(told: JsonObject) -> list[Written]:
     return [Written(str(record_id), "created") for record_id in cast("list[str]", told["ids"])]
 
 
-def _fetched(told: JsonObject) -> Record | None:
+def _fetched(told: JsonObject) -> Fetched:
     record = told["record"]
-    return None if record is None else _record(cast("JsonObject", record))
+    return Fetched(None if record is None else _record(cast("JsonObject", record)), _silent(told))
 
 
 def _forgotten(told: JsonObject) -> Forgotten:
@@ -305,11 +334,13 @@ def _records(told: JsonObject) -> list[Record]:
 
 
 def _found(told: JsonObject) -> Found:
-    missing = [
-        Degraded(str(item["tier"]), str(item["reason"]))
-        for item in _Objects.validate_python(told.get("degraded") or [])
-    ]
-    return Found(_records(told), elsewhere=told.get("elsewhere") is True, degraded=tuple(missing))
+    return Found(_records(told), elsewhere=told.get("elsewhere") is True, degraded=_silent(told))
+
+
+def _silent(told: JsonObject) -> tuple[Degraded, ...]:
+    """What a tier that is a federation itself says of its own."""
+    items = _Objects.validate_python(told.get("degraded") or [])
+    return tuple(Degraded(str(item["tier"]), str(item["reason"])) for item in items)
 
 
 def _record(fields: JsonObject) -> Record:

@@ -14,7 +14,8 @@ from typing import Literal
 
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Record
-from a2m_router.coordination import Locks, entry_locks
+from a2m_router.coordination import Locks, Readers, entry_locks
+from a2m_router.counts import Counts
 from a2m_router.listing import every_entry
 from a2m_router.policy import units
 from a2m_router.tiers import Member, Tiers
@@ -52,9 +53,11 @@ def _marks(member: Member) -> bool:
 class Repairer:
     """Finds and settles what moves left behind, without reading whole tiers."""
 
-    def __init__(self, tiers: Tiers, locks: Locks) -> None:
+    def __init__(self, tiers: Tiers, locks: Locks, readers: Readers, counts: Counts | None = None) -> None:
         self._tiers = tiers
         self._locks = locks
+        self._readers = readers
+        self._counts = counts or Counts()
 
     async def repair(self) -> dict[str, str | None]:
         """Settle every arrival of every tier; the records whose move was finished, each with its owner."""
@@ -111,6 +114,8 @@ class Repairer:
             verdicts = {i: "undo" if v == "finish" else v for i, v in verdicts.items()}
         finishing = [i for i, v in verdicts.items() if v == "finish"]
         if finishing:
+            # As in a move: a read that began before the copy may not have come to the original yet.
+            await self._readers.drained()
             names = [Named(i, originals[i].etag) for i in finishing]
             outcomes = await source.store.delete_if(names, "moved", here.name)
             for record_id in finishing:
@@ -122,5 +127,7 @@ class Repairer:
             await here.store.bury(forgotten)
         if settled := [named[i] for i, v in verdicts.items() if v == "settled"]:
             await here.store.settle(settled)
+        for what in verdicts.values():
+            self._counts.repaired.labels(here.name, what).inc()
         log.info("settled a move from %s to %s: %s", source.name, here.name, sorted(verdicts.values()))
         return {i: copies[i].owner for i in finishing if verdicts[i] == "settled"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from a2m_server.settings import Seconds, ServerSettings
@@ -14,8 +14,10 @@ from a2m_server.settings import Seconds, ServerSettings
 class RouterSettings(ServerSettings):
     """`config` is a `federation.yaml`; without one the four tiers are looked for on their default ports.
 
-    `tier_token_file` holds the bearer token that the tiers believe. `tier_timeout` bounds each call to a tier
-    and `sweep_interval` is the pause between two looks at everything, both in seconds.
+    `tier_token_file` holds the bearer token that the tiers believe. `tier_timeout` bounds each call to a
+    tier, `probe_interval` is the pause between two looks for a tier that does not answer, and
+    `sweep_interval` that between two looks at everything, all in seconds. `coordination_url` names the Redis
+    or Valkey that several routers over the same tiers share.
     """
 
     model_config = SettingsConfigDict(env_prefix="A2M_ROUTER_", frozen=True, hide_input_in_errors=True)
@@ -25,4 +27,6 @@ class RouterSettings(ServerSettings):
     tier_token_file: Path | None = None
     tier_timeout: Seconds = 10.0
     tier_retries: Annotated[int, Field(ge=0, le=20)] = 2
+    probe_interval: Seconds = 1.0
     sweep_interval: Seconds = 30.0
+    coordination_url: SecretStr | None = None

@@ -30,9 +30,13 @@ log = logging.getLogger(__name__)
 class Member:
     """One tier: its configuration, its store, and what it last said of itself."""
 
-    def __init__(self, config: TierConfig, store: TierStore) -> None:
+    def __init__(
+        self, config: TierConfig, store: TierStore, silence: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`silence` says why the tier is not asked at present, or None."""
         self.config = config
         self.store = store
+        self.silence = silence
         self.info: StoreInfo | None = None
 
     @property
@@ -152,7 +156,7 @@ async def ask(
     silent: list[Degraded] = []
     for member, answer in zip(members, answers, strict=True):
         if isinstance(answer, A2MError) and (answer.retryable or answer.code == Code.INTERNAL):
-            log.warning("%s did not answer: %s", member.name, answer.message)
+            log.debug("%s did not answer: %s", member.name, answer.message)
             silent.append(Degraded(member.name, answer.message))
         elif isinstance(answer, BaseException):
             raise answer

@@ -94,7 +94,7 @@ class Placer:
             for at, draft in enumerate(drafts):
                 known = homes.ids.get(draft.id)
                 keyed = homes.keys.get((draft.owner, draft.key)) if draft.key is not None else None
-                if known is not None and known.tier != self._target(draft):
+                if known is not None:
                     done[at] = Written(draft.id, "refused", reason="exists", tier=known.tier)
                 elif keyed is not None and keyed.entry.id != draft.id:
                     done[at] = Written(draft.id, "refused", reason="key", tier=keyed.tier)

@@ -80,7 +80,7 @@ async def test_a_killed_engine_loses_nothing_acknowledged_and_is_found_again(
     assert len(held) % 5 == 0
     found = await killable.search(Search(within(session), 1_000, embedding=[1.0, 0.0]))
     assert {r.id for r in found.records} == held
-    [listed] = await killable.sessions(EVERYONE)
+    [listed] = (await killable.sessions(EVERYONE)).sessions
     assert listed.records == len(held)
     await killable.write([draft()], EVERYONE)
 

@@ -20,7 +20,7 @@ async def test_concurrent_writers_of_one_id_write_it_once(store: EpisodicStore) 
     assert sorted(outcomes) == ["created", *["existing"] * 11]
     [record] = await store.read([one.id])
     assert record.content == str(outcomes.index("created"))
-    assert sum(s.records for s in await store.sessions(EVERYONE) if s.session == one.session) == 1
+    assert sum(s.records for s in (await store.sessions(EVERYONE)).sessions if s.session == one.session) == 1
 
 
 @pytest.mark.parametrize("owned", [True, False])
@@ -31,11 +31,13 @@ async def test_concurrent_writers_of_one_key_leave_one_record(store: EpisodicSto
     assert {w.id for [w] in written} == {w.id for [w] in written if w.outcome == "created"}
     assert sorted(w.revision for [w] in written) == list(range(12))
     last = max(range(12), key=lambda n: written[n][0].revision)
-    record = await store.fetch(key, Scope.of(owner), vectors=False)
+    record = (await store.fetch(key, Scope.of(owner), vectors=False)).record
     assert record is not None
     assert (record.content, record.revision, len(record.aliases)) == (str(last), 11, 11)
     sessions = {d.session for d in drafts}
-    assert [s.session for s in await store.sessions(EVERYONE) if s.session in sessions] == [record.session]
+    assert [s.session for s in (await store.sessions(EVERYONE)).sessions if s.session in sessions] == [
+        record.session
+    ]
 
 
 async def test_batches_that_meet_in_opposite_orders_do_not_deadlock(store: EpisodicStore) -> None:
@@ -64,7 +66,7 @@ async def test_large_batches_and_small_ones_exclude_each_other(store: EpisodicSt
     )
     created = [w.id for batch in results for w in batch if w.outcome == "created"]
     assert sorted(created) == sorted(d.id for d in drafts)
-    [listed] = [s for s in await store.sessions(EVERYONE) if s.session == session]
+    [listed] = [s for s in (await store.sessions(EVERYONE)).sessions if s.session == session]
     assert listed.records == 300
 
 
@@ -101,7 +103,7 @@ async def test_a_rewrite_and_a_conditional_delete_of_one_record_agree(store: Epi
             store.delete_if([Named(first.id, written.etag)], "moved", "semantic"),
             store.write([draft("new", key=key)], EVERYONE),
         )
-        kept = await store.fetch(key, EVERYONE, vectors=False)
+        kept = (await store.fetch(key, EVERYONE, vectors=False)).record
         assert kept is not None
         assert kept.content == "new"
         expected = ("deleted", "created") if kept.id != first.id else ("changed", "replaced")
@@ -138,7 +140,7 @@ async def test_names_at_their_limits_are_held_and_found(store: EpisodicStore) ->
     )
     await store.write([one], EVERYONE)
     await store.write([draft(id=long(), key=one.key, owner=one.owner, session=long())], EVERYONE)
-    found = await store.fetch(str(one.key), Scope.of(one.owner), vectors=False)
+    found = (await store.fetch(str(one.key), Scope.of(one.owner), vectors=False)).record
     assert found is not None
     assert (found.id, found.revision, len(found.aliases)) == (one.id, 1, 1)
 

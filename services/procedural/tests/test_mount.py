@@ -20,7 +20,7 @@ async def test_a_repository_of_skills_mounts_as_it_is(
     library: Path, store: ProceduralStore, git: Git
 ) -> None:
     assert (await store.counts(EVERYONE)) == {"procedural": 20}
-    record = await store.fetch("skills/skill-07", EVERYONE, vectors=False)
+    record = (await store.fetch("skills/skill-07", EVERYONE, vectors=False)).record
     assert record is not None
     assert record.content == "\n# Thing 7\n\nTurn the handle.\n"
     assert record.metadata == {"name": "skill-07", "description": "Does the thing number 7", "license": "MIT"}
@@ -46,23 +46,23 @@ async def test_a_persons_commit_shows_up_without_a_restart(
     library: Path, store: ProceduralStore, git: Git
 ) -> None:
     file = library / "skills" / "skill-03" / "SKILL.md"
-    before = await store.fetch("skills/skill-03", EVERYONE, vectors=False)
+    before = (await store.fetch("skills/skill-03", EVERYONE, vectors=False)).record
     file.write_text("---\nname: skill-03\ndescription: Now better\n---\nBetter.\n")
-    unseen = await store.fetch("skills/skill-03", EVERYONE, vectors=False)
+    unseen = (await store.fetch("skills/skill-03", EVERYONE, vectors=False)).record
     assert unseen == before
     git(library, "commit", "-q", "-am", "Better")
-    after = await store.fetch("skills/skill-03", EVERYONE, vectors=False)
+    after = (await store.fetch("skills/skill-03", EVERYONE, vectors=False)).record
     assert before is not None
     assert after is not None
     assert (after.id, after.seq, after.content) == (before.id, before.seq, "Better.\n")
     assert after.etag != before.etag
     git(library, "reset", "-q", "--hard", "HEAD~1")
-    assert await store.fetch("skills/skill-03", EVERYONE, vectors=False) == before
+    assert (await store.fetch("skills/skill-03", EVERYONE, vectors=False)).record == before
     git(library, "pack-refs", "--all")
     git(library, "gc", "-q")
     git(library, "rm", "-q", "-r", "skills/skill-03")
     git(library, "commit", "-q", "-m", "Gone")
-    assert await store.fetch("skills/skill-03", EVERYONE, vectors=False) is None
+    assert (await store.fetch("skills/skill-03", EVERYONE, vectors=False)).record is None
 
 
 async def test_a_rewrite_and_a_forget_leave_other_files_alone(
@@ -104,7 +104,7 @@ async def test_uncommitted_edits_of_a_person_are_never_destroyed(
         "?? notes.txt",
     ]
     git(library, "commit", "-q", "-am", "Done")
-    kept = await store.fetch("skills/skill-07", EVERYONE, vectors=False)
+    kept = (await store.fetch("skills/skill-07", EVERYONE, vectors=False)).record
     assert kept is not None
     assert kept.content == "ours"
     [written] = await store.write([Draft(id="n", content="ours", key="skills/skill-05")], EVERYONE)

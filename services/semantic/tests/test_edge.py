@@ -82,7 +82,7 @@ async def test_a_killed_process_loses_nothing_that_it_acknowledged(edge_folder: 
             assert b in held
     assert all(graves[f"{n}-a"] == "forgotten" for n in said["forgotten"])
     assert all(graves[f"{n}-{half}"] == "moved" for n in said["moved"] for half in "ab")
-    counter = await store.fetch("counter", EVERYONE, vectors=False)
+    counter = (await store.fetch("counter", EVERYONE, vectors=False)).record
     assert counter is not None
     assert int(counter.content) >= max(said["written"])
     await store.close()
@@ -157,7 +157,7 @@ async def test_readers_see_a_rewritten_key_once_and_never_an_older_value(edge_fo
             )
             for found in pages:
                 assert len(found.records) == 1
-            fetched = await store.fetch("k", EVERYONE, vectors=False)
+            fetched = (await store.fetch("k", EVERYONE, vectors=False)).record
             assert fetched is not None
             assert int(fetched.content) >= last
             last = int(fetched.content)

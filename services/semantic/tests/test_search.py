@@ -86,7 +86,7 @@ async def test_everything_loads_in_pages_and_in_order(full: Path) -> None:
     assert [record.metadata and record.metadata["n"] for record in found] == [*range(2_500)]
     newest = (await store.timeline(Page(Filter(), 2_345))).records
     assert [record.metadata and record.metadata["n"] for record in newest] == [*range(MANY - 2_345, MANY)]
-    assert [s.records for s in await store.sessions(EVERYONE)] == [250] * 40
+    assert [s.records for s in (await store.sessions(EVERYONE)).sessions] == [250] * 40
     await store.close()
 
 

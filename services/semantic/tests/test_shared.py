@@ -77,7 +77,7 @@ async def test_a_conditional_delete_never_takes_what_another_service_changed(
             replicas[1].delete_if([Named(name, written.etag)], "moved", "t"),
             replicas[2].write([Draft(id=f"{name}-new", content="y", key=name)], EVERYONE),
         )
-        kept = await replicas[0].fetch(name, EVERYONE, vectors=False)
+        kept = (await replicas[0].fetch(name, EVERYONE, vectors=False)).record
         assert kept is not None
         assert kept.content == "y"
         assert (deleted[name] == "changed") == (rewritten.outcome == "replaced")

@@ -71,14 +71,16 @@ class Player:
         for owner in OWNERS:
             scope = Scope(frozenset({owner}), owner)
             told[f"count {owner}"] = sum((await self._store.counts(scope)).values())
-            told[f"sessions {owner}"] = [(s.session, s.records) for s in await self._store.sessions(scope)]
+            told[f"sessions {owner}"] = [
+                (s.session, s.records) for s in (await self._store.sessions(scope)).sessions
+            ]
             for session in SESSIONS:
                 found = await self._store.timeline(Page(Filter(scope, where(session=session)), vectors=True))
                 told[f"{owner} {session}"] = (_told(found.records), found.elsewhere)
             hits = await self._store.search(Search(Filter(scope), 3, text="one two", vectors=True))
             told[f"search {owner}"] = {(r.id, round(r.score or 0, 6)) for r in hits.records}
             for key in ("k", "k/1"):
-                kept = await self._store.fetch(f"{self._mark}{key}", scope, vectors=False)
+                kept = (await self._store.fetch(f"{self._mark}{key}", scope, vectors=False)).record
                 told[f"key {owner} {key}"] = kept and (kept.id, kept.content)
         return told
 

@@ -100,7 +100,7 @@ async def test_a_claim_without_a_record_gives_way(spread: WorkingStore) -> None:
     await _claim_only(spread, one.id, one.key, name())
     assert (await spread.write([one], EVERYONE))[0].outcome == "created"
     assert (await spread.timeline(Page(within(str(one.session))))).records[0].id == one.id
-    held = await spread.fetch(str(one.key), EVERYONE, vectors=False)
+    held = (await spread.fetch(str(one.key), EVERYONE, vectors=False)).record
     assert held is not None
     assert held.id == one.id
 
@@ -191,7 +191,7 @@ async def test_what_a_crash_in_a_rewrite_left_is_readable_until_it_is_selected(
             await spread.forget(within(str(first.session)))
             left = []
     assert (await told(first), await told(second)) == ([], left)
-    held = await spread.fetch(key, EVERYONE, vectors=False)
+    held = (await spread.fetch(key, EVERYONE, vectors=False)).record
     assert [held.content] * len(left) == left if held else not left
 
 

@@ -86,7 +86,11 @@ async def test_a_mark_outlives_the_records_of_its_session(store: WorkingStore) -
         found = await store.timeline(Page(within(session, scope)))
         assert (found.records, found.elsewhere) == ([], True)
     assert not (await store.timeline(Page(within(session, Scope.of(name()))))).elsewhere
-    assert [s for s in await store.sessions(EVERYONE) if s.session == session] == []
+    assert [s for s in (await store.sessions(EVERYONE)).sessions if s.session == session] == []
+    late, other = draft(session=session, owner=owner), draft(session=session, owner=name())
+    assert [w.elsewhere for w in await store.write([late, other], EVERYONE)] == [True, False]
+    brought = draft(session=session, owner=owner, created_at="2024-01-01T00:00:00.000Z")
+    assert [w.elsewhere for w in await store.transfer([brought])] == [True]
 
 
 json_values = strategies.recursive(

@@ -231,6 +231,21 @@ PARAMETERS: dict[str, dict[str, tuple[Inputs, int]]] = {
     },
     "read": {"ids": (IDS | {"missing": None}, PARAMS)},
     "touch": {"ids": (IDS | {"missing": None}, PARAMS), "at": (TIMES | {"missing": None}, PARAMS)},
+    "tombstones": {
+        "ids": (IDS | {"missing": None}, PARAMS),
+        "tombstones": (
+            {
+                "text": "x",
+                "empty object": [{}],
+                "unknown reason": [{"id": "x", "reason": "boredom", "seq": 1}],
+                "text as seq": [{"id": "x", "reason": "moved", "seq": "1"}],
+                "NUL": [{"id": "\0", "reason": "moved", "seq": 1}],
+                "huge seq": [{"id": "x", "reason": "moved", "seq": 2**60}],
+            },
+            PARAMS,
+        ),
+        "limit": (INTEGERS | {"too high": 1_001}, PARAMS),
+    },
 }
 """Parameters of methods that all servers have."""
 
@@ -248,20 +263,6 @@ OF_TIERS: dict[str, dict[str, tuple[Inputs, int]]] = {
             PARAMS,
         ),
         "reason": (TEXTS | {"missing": None, "unknown": "boredom"}, PARAMS),
-    },
-    "tombstones": {
-        "ids": (IDS | {"missing": None}, PARAMS),
-        "tombstones": (
-            {
-                "text": "x",
-                "empty object": [{}],
-                "unknown reason": [{"id": "x", "reason": "boredom", "seq": 1}],
-                "text as seq": [{"id": "x", "reason": "moved", "seq": "1"}],
-                "NUL": [{"id": "\0", "reason": "moved", "seq": 1}],
-                "huge seq": [{"id": "x", "reason": "moved", "seq": 2**60}],
-            },
-            PARAMS,
-        ),
     },
 }
 """Those of our extensions that a federation does not have."""

@@ -12,7 +12,7 @@ from a2m_protocol.types import FIELDS, Capability, Record
 from a2m_protocol.where import Where, parse_where
 from a2m_retrieval.text import query_words
 from a2m_server.accesses import Accesses
-from a2m_server.events import EventLog
+from a2m_server.events import Events
 from a2m_server.identity import Peer, Role
 from a2m_server.params import Limits, Params
 from a2m_server.store import EVERYONE, POOLED, Filter, MemoryStore, Scope, StoreInfo
@@ -27,7 +27,7 @@ class Server:
 
     store: MemoryStore
     limits: Limits
-    events: EventLog
+    events: Events
     accesses: Accesses
 
 

@@ -9,9 +9,11 @@ from a2m_protocol.types import PROTOCOL, Capability
 from a2m_server import prompt
 from a2m_server.call import Call
 from a2m_server.methods import EXTENSIONS, METHODS
+from a2m_server.methods.reading import silent
 from a2m_server.params import Limits
-from a2m_server.store import StoreInfo, TierInfo
+from a2m_server.store import Degraded, StoreInfo, TierInfo
 
+UNCOUNTED = "it did not answer: its count is not known"
 _VERSION = re.compile(r"a2m/(\d{1,9})\.(\d{1,9})(?:\.\d{1,9})?", re.ASCII)
 
 
@@ -33,6 +35,8 @@ async def describe(call: Call) -> JsonObject:
     }
     if info.tiers or call.has(Capability.TIERS):
         document["tiers"] = [_tier(tier, counts.get(tier.name, 0)) for tier in info.tiers]
+        unknown = [tier.name for tier in info.tiers if tier.name not in counts]
+        document |= silent([Degraded(name, UNCOUNTED) for name in unknown])
     else:
         document["count"] = sum(counts.values())
     if info.kind is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from a2m_protocol import jsonrpc
@@ -11,11 +11,11 @@ from a2m_protocol.errors import A2MError, Code, Json, JsonObject, invalid_params
 from a2m_server.accesses import Accesses
 from a2m_server.call import Call, Server, check_tiers, declared, scope_of
 from a2m_server.describe import describe
-from a2m_server.events import EventLog
+from a2m_server.events import EventLog, Events
 from a2m_server.identity import Peer
 from a2m_server.methods import EXTENSIONS, METHODS, Answer, Method
 from a2m_server.params import Limits, Params
-from a2m_server.store import MemoryStore, StoreInfo
+from a2m_server.store import Degraded, MemoryStore, StoreInfo
 
 FRESH = 5.0
 """Seconds for which what a store says of itself is believed, so that a call need not ask it first."""
@@ -30,7 +30,7 @@ class Dispatcher:
     """
 
     def __init__(
-        self, store: MemoryStore, *, limits: Limits | None = None, events: EventLog | None = None
+        self, store: MemoryStore, *, limits: Limits | None = None, events: Events | None = None
     ) -> None:
         self._store = store
         self._accesses = Accesses(store)
@@ -46,9 +46,9 @@ class Dispatcher:
         await self._accesses.flush()
         await self._store.close()
 
-    async def ready(self) -> None:
-        """Return when the store answers, else raise `A2MError`."""
-        await self._store.ready()
+    async def ready(self) -> Sequence[Degraded] | None:
+        """Return when the store answers, else raise `A2MError`; of several tiers, name those that do not."""
+        return await self._store.ready()
 
     async def describe(self, peer: Peer, *, owner: str | None = None) -> JsonObject:
         """The describe document as `peer` may see it; `owner` scopes the counts."""

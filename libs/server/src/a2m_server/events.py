@@ -1,4 +1,7 @@
-"""The event log: bounded, in memory, read by cursor or pushed to those who subscribed."""
+"""The event log: bounded, in memory, read by cursor or pushed to those who subscribed.
+
+Servers that share one log put another behind the same `Events`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import secrets
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import Json, JsonObject
@@ -58,6 +61,11 @@ class Event:
             return shown
         nobodys = not self.owners and not self.ids and not any(self.tallies.values())
         return shown if nobodys or any(map(scope.sees, self.owners)) else None
+
+    def merged(self, later: Event) -> Event:
+        """Two reorganisations as one: their figures add up."""
+        added = {n: Counter(self.tallies.get(n, {})) + Counter(tally) for n, tally in later.tallies.items()}
+        return replace(later, owners=self.owners | later.owners, tallies=added)
 
 
 def written(
@@ -138,11 +146,40 @@ class Subscription:
     notify: Callable[[JsonObject], None]
 
 
+class Events(Protocol):
+    """What a dispatcher logs to; `retained` is how many events are kept."""
+
+    @property
+    def retained(self) -> int: ...
+
+    def add(self, event: Event, *, background: bool = False) -> None:
+        """Log an event, and push it to those subscribed who may see it.
+
+        A background reorganisation adds up with one just before it that nobody has been given yet.
+        """
+        ...
+
+    async def poll(
+        self, cursor: str | None, limit: int | None, kinds: frozenset[Kind] | None, scope: Scope
+    ) -> Polled:
+        """Events after `cursor`; without one none, only the head.
+
+        A cursor that this log did not issue, or from before what it holds, starts over at the oldest.
+        """
+        ...
+
+    def subscribe(self, subscription: Subscription) -> None: ...
+
+    def unsubscribe(self, subscription: Subscription) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
-class _Held:
+class Held:
+    """An event as a log holds it, with its time; `background` tells what the server did unasked."""
+
     event: Event
     at: str
-    background: bool
+    background: bool = False
 
     def shown(self, scope: Scope, kinds: frozenset[Kind] | None) -> JsonObject | None:
         if kinds is not None and self.event.kind not in kinds:
@@ -151,66 +188,82 @@ class _Held:
         return None if fields is None else {"kind": str(self.event.kind), "at": self.at, **fields}
 
 
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """What a log holds at a moment: its newest events, of which the last is at position `head`."""
+
+    epoch: str
+    head: int
+    held: Sequence[Held]
+
+    def cursor(self, position: int) -> str:
+        return f"{self.epoch}.{position:x}"
+
+    def page(
+        self, cursor: str | None, limit: int | None, kinds: frozenset[Kind] | None, scope: Scope
+    ) -> tuple[Polled, int]:
+        """What `Events.poll` answers, and the position that it gives a cursor to."""
+        if cursor is None:
+            return Polled([], self.cursor(self.head)), self.head
+        oldest = self.head - len(self.held)
+        position = self._position(cursor)
+        reset = position is None or position < oldest
+        start = oldest if position is None or reset else position
+        events: list[JsonObject] = []
+        after = self.head
+        for index, held in enumerate(islice(self.held, start - oldest, None), start):
+            shown = held.shown(scope, kinds)
+            if shown is None:
+                continue
+            if limit is not None and len(events) == limit:
+                return Polled(events, self.cursor(after), more=True, reset=reset), after
+            events.append(shown)
+            if len(events) == limit:
+                after = index + 1
+        return Polled(events, self.cursor(self.head), reset=reset), self.head
+
+    def _position(self, cursor: str) -> int | None:
+        """The position that a cursor of this log stands for."""
+        try:
+            position = int(cursor.partition(".")[2], 16)
+        except ValueError:
+            return None
+        return position if position <= self.head and cursor == self.cursor(position) else None
+
+
 class EventLog:
     """The last `retained` events of a process; `clock` gives milliseconds since 1970."""
 
     def __init__(
         self, retained: int = RETAINED, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     ) -> None:
-        self._held: deque[_Held] = deque(maxlen=retained)
+        self._held: deque[Held] = deque(maxlen=retained)
         self._clock = clock
         self._epoch = secrets.token_hex(6)
         self._head = 0
         self._given = 0
-        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._subscriptions = Subscriptions()
 
     @property
     def retained(self) -> int:
         return self._held.maxlen or 0
 
     def add(self, event: Event, *, background: bool = False) -> None:
-        """Log an event and push it to those subscribed who may see it.
-
-        A background reorganisation adds up with one just before it that nobody has been given yet.
-        """
         if background and self._merges(event):
-            previous = self._held.pop()
-            event = _sum(previous.event, event)
+            event = self._held.pop().event.merged(event)
             self._head -= 1
-        held = _Held(event, format_ms(self._clock()), background)
+        held = Held(event, format_ms(self._clock()), background)
         self._held.append(held)
         self._head += 1
-        for subscription in list(self._subscriptions):
-            shown = held.shown(subscription.scope, subscription.kinds)
-            if shown is not None:
-                subscription.notify(shown)
-                self._given = self._head
+        if self._subscriptions.push(held):
+            self._given = self._head
 
-    def poll(
+    async def poll(
         self, cursor: str | None, limit: int | None, kinds: frozenset[Kind] | None, scope: Scope
     ) -> Polled:
-        """Events after `cursor`; without one none, only the head.
-
-        A cursor that this log did not issue, or from before what it holds, starts over at the oldest.
-        """
-        if cursor is None:
-            return Polled([], self._issue(self._head))
-        oldest = self._head - len(self._held)
-        position = self._position(cursor)
-        reset = position is None or position < oldest
-        start = oldest if position is None or reset else position
-        events: list[JsonObject] = []
-        after = self._head
-        for index, held in enumerate(islice(self._held, start - oldest, None), start):
-            shown = held.shown(scope, kinds)
-            if shown is None:
-                continue
-            if limit is not None and len(events) == limit:
-                return Polled(events, self._issue(after), more=True, reset=reset)
-            events.append(shown)
-            if len(events) == limit:
-                after = index + 1
-        return Polled(events, self._issue(self._head), reset=reset)
+        polled, given = Shelf(self._epoch, self._head, self._held).page(cursor, limit, kinds, scope)
+        self._given = max(self._given, given)
+        return polled
 
     def subscribe(self, subscription: Subscription) -> None:
         self._subscriptions.add(subscription)
@@ -219,27 +272,32 @@ class EventLog:
         self._subscriptions.discard(subscription)
 
     def _merges(self, event: Event) -> bool:
-        if not self._held or self._given >= self._head:
-            return False
-        previous = self._held[-1]
-        return previous.background and previous.event.kind is event.kind is Kind.CONSOLIDATED
-
-    def _issue(self, position: int) -> str:
-        self._given = max(self._given, position)
-        return self._cursor(position)
-
-    def _cursor(self, position: int) -> str:
-        return f"{self._epoch}.{position:x}"
-
-    def _position(self, cursor: str) -> int | None:
-        """The position that a cursor of this log stands for."""
-        try:
-            position = int(cursor.partition(".")[2], 16)
-        except ValueError:
-            return None
-        return position if position <= self._head and cursor == self._cursor(position) else None
+        return bool(self._held) and self._given < self._head and merges(self._held[-1], event)
 
 
-def _sum(old: Event, new: Event) -> Event:
-    added = {name: Counter(old.tallies.get(name, {})) + Counter(tally) for name, tally in new.tallies.items()}
-    return replace(new, owners=old.owners | new.owners, tallies=added)
+def merges(previous: Held, event: Event) -> bool:
+    """Whether a background event adds up with the one before it, which nobody has been given."""
+    return previous.background and previous.event.kind is event.kind is Kind.CONSOLIDATED
+
+
+class Subscriptions:
+    """Who is told of events as they happen; each is kept as long as its peer keeps it."""
+
+    def __init__(self) -> None:
+        self._all: weakref.WeakSet[Subscription] = weakref.WeakSet()
+
+    def add(self, subscription: Subscription) -> None:
+        self._all.add(subscription)
+
+    def discard(self, subscription: Subscription) -> None:
+        self._all.discard(subscription)
+
+    def push(self, held: Held) -> bool:
+        """Tell those who may see an event; whether anybody was told."""
+        told = False
+        for subscription in list(self._all):
+            shown = held.shown(subscription.scope, subscription.kinds)
+            if shown is not None:
+                subscription.notify(shown)
+                told = True
+        return told

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from a2m_protocol import jsonrpc
 from a2m_protocol.errors import A2MError, Code, JsonObject
 from a2m_server.identity import Peer
 from a2m_server.metrics import Metrics
+from a2m_server.store import Degraded
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +31,8 @@ class Handler(Protocol):
 
     async def describe(self, peer: Peer) -> JsonObject: ...
 
-    async def ready(self) -> None:
-        """Return when the database answers, else raise `A2MError`."""
+    async def ready(self) -> Sequence[Degraded] | None:
+        """As of `MemoryStore`."""
         ...
 
 

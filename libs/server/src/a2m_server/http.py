@@ -20,6 +20,7 @@ from a2m_server.exchange import Exchange, Handler
 from a2m_server.guard import Guard, refuse
 from a2m_server.identity import Gate, Peer, UnauthorizedError
 from a2m_server.listen import serve
+from a2m_server.methods.reading import silent
 from a2m_server.metrics import Metrics
 from a2m_server.settings import ServerSettings, is_loopback
 from a2m_server.store import MemoryStore
@@ -37,8 +38,8 @@ def create_app(store: MemoryStore, settings: ServerSettings) -> FastAPI:
     return serve_handler(Dispatcher(store), settings)
 
 
-def serve_handler(handler: Handler, settings: ServerSettings) -> FastAPI:
-    """The application around any handler of parsed messages."""
+def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics | None = None) -> FastAPI:
+    """The application around any handler of parsed messages; `metrics` may count more than requests."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -53,7 +54,7 @@ def serve_handler(handler: Handler, settings: ServerSettings) -> FastAPI:
             await handler.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
-    endpoint = Endpoint(handler, settings)
+    endpoint = Endpoint(handler, settings, metrics or Metrics())
     app.add_route("/", endpoint.call, methods=["POST"])
     app.add_route("/.well-known/a2m-server.json", endpoint.describe, methods=["GET"])
     app.add_route("/healthz", endpoint.health, methods=["GET"])
@@ -73,14 +74,14 @@ def serve_handler(handler: Handler, settings: ServerSettings) -> FastAPI:
 class Endpoint:
     """The routes of one application."""
 
-    def __init__(self, handler: Handler, settings: ServerSettings) -> None:
+    def __init__(self, handler: Handler, settings: ServerSettings, metrics: Metrics) -> None:
         tokens = TokenFile(settings.token_file) if settings.token_file is not None else None
         # A token that need not be shown would protect nothing where others can connect.
         exposed = not is_loopback(settings.host) and not settings.allow_unauthenticated_remote
         self._gate = Gate(tokens, required=exposed)
         self._handler = handler
         self._settings = settings
-        self._metrics = Metrics()
+        self._metrics = metrics
         self._exchange = Exchange(handler, settings.request_timeout, self._metrics)
 
     async def call(self, request: Request) -> Response:
@@ -123,16 +124,16 @@ class Endpoint:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, _: Request) -> Response:
-        """GET /readyz: the database answers."""
+        """GET /readyz: the database answers; of several tiers, those that do not are named."""
         try:
             async with asyncio.timeout(self._settings.ready_timeout):
-                await self._handler.ready()
+                degraded = await self._handler.ready() or ()
         except A2MError as error:
             return JSONResponse({"status": "unavailable", "reason": error.message}, 503)
         except TimeoutError:
             reason = f"no answer within {self._settings.ready_timeout:g} s"
             return JSONResponse({"status": "unavailable", "reason": reason}, 503)
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "degraded" if degraded else "ok", **silent(degraded)})
 
     async def count(self, request: Request) -> Response:
         """GET /metrics: counts for Prometheus."""

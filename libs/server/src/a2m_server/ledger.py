@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
 from typing import Literal
 
@@ -121,6 +122,23 @@ class Ledger:
         if old is None or old.reason == "moved" or old.seq < grave.seq:
             self._dig(grave, now)
         return "absent" if live is None else "forgotten"
+
+    def forgotten(self, limit: int, after: tuple[int, str] | None, oldest: int) -> list[Tombstone]:
+        """Up to `limit` of the graves of what was forgotten at the `seq` `oldest` or later, in order."""
+        found = (g for g in self.graves.values() if g.reason == "forgotten" and g.seq >= oldest)
+        beyond = (g for g in found if after is None or (g.seq, g.id) > after)
+        return nsmallest(limit, beyond, key=lambda grave: (grave.seq, grave.id))
+
+    def traces(self, ids: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Each of `ids` with each index that has something of it; graves apart."""
+        indexes: dict[str, set[str]] = {
+            "records": set(self.records),
+            "order": {record_id for _, record_id in self.order},
+            "keys": set(self.keys.values()),
+            "aliases": {*self.aliases, *self.aliases.values()},
+        }
+        for record_id in dict.fromkeys(ids):
+            yield from ((record_id, name) for name, held in indexes.items() if record_id in held)
 
     def standing(self, name: Named) -> Deleted:
         record = self.records.get(name.id)

@@ -22,21 +22,25 @@ from a2m_server.store import (
     Buried,
     Deleted,
     Entry,
+    Fetched,
     Filter,
     Forgotten,
     Found,
+    Inspected,
     Named,
     Page,
     Reason,
+    Remnant,
     Scope,
     Search,
     SessionInfo,
+    Sessions,
     StoreInfo,
     Tombstone,
     Written,
 )
 
-EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch", "arrivals"})
+EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch", "arrivals", "verify"})
 TIER_CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
 
 DAY = 86_400_000_000
@@ -116,14 +120,14 @@ class MemoryTier:
             found = found[-page.limit :]
         return Found(found, elsewhere=self._has_elsewhere(page.filter))
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:  # noqa: ARG002 always there
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:  # noqa: ARG002 always there
         found = [
             self._ledger.records[record_id]
             for (owner, held), record_id in self._ledger.keys.items()
             if held == key and scope.sees(owner)
         ]
         found.sort(key=lambda r: (r.owner != scope.owner, r.owner is not None, r.seq, r.id))
-        return found[0] if found else None
+        return Fetched(found[0] if found else None)
 
     async def forget(self, selected: Filter) -> Forgotten:
         found = list(self._select(selected))
@@ -132,12 +136,12 @@ class MemoryTier:
             self._ledger.end(record, "forgotten", None, now)
         return Forgotten([record.id for record in found], owners={r.id: r.owner for r in found})
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+    async def sessions(self, scope: Scope) -> Sessions:
         sessions: dict[Bucket, list[Record]] = {}
         for record in self._select(Filter(scope)):
             if record.session is not None:
                 sessions.setdefault((record.owner, record.session), []).append(record)
-        return [
+        infos = [
             SessionInfo(
                 session=session,
                 records=len(held),
@@ -148,6 +152,7 @@ class MemoryTier:
             for (owner, session), held in sorted(sessions.items(), key=lambda s: (s[0][1], s[0][0] or ""))
             if session is not None
         ]
+        return Sessions(infos)
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         found = list(self._select(Filter(scope, ids=tuple(ids))))
@@ -177,6 +182,9 @@ class MemoryTier:
 
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return [self._ledger.graves[i] for i in dict.fromkeys(ids) if i in self._ledger.graves]
+
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        return self._ledger.forgotten(limit, after, self._clock() - self._age)
 
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         now = self._expire(len(tombstones))
@@ -210,6 +218,10 @@ class MemoryTier:
             if record is not None and record.etag == name.etag:
                 self._ledger.keep(record.model_copy(update={"arrival": None}))
 
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        found = [Remnant(record_id, place) for record_id, place in self._ledger.traces(ids)]
+        return Inspected(found, (self._name,))
+
     def _check(self, drafts: Sequence[Draft], scope: Scope) -> None:
         """Raise for what would refuse the batch, before any of it is written."""
         for draft in drafts:
@@ -235,7 +247,8 @@ class MemoryTier:
             return self._rewrite(self._ledger.records[occupant], draft)
         seq = self._ledger.next_seq(self._clock(), (draft.owner, draft.session), grave)
         record = self._ledger.keep(record_of(draft, seq, created_at_of(seq), self._etag()))
-        return Written(record.id, "created", record.etag)
+        elsewhere = (record.owner, record.session) in self._ledger.elsewhere
+        return Written(record.id, "created", record.etag, elsewhere=elsewhere)
 
     def _rewrite(self, old: Record, draft: Draft) -> Written:
         kept = rewritten(old, draft, self._etag())
@@ -261,7 +274,8 @@ class MemoryTier:
             self._ledger.remove(held)
         created_at = draft.created_at or created_at_of(seq)
         record = self._ledger.keep(record_of(draft, seq, created_at, self._etag()))
-        return Written(record.id, "created", record.etag, record.revision)
+        elsewhere = (record.owner, record.session) in self._ledger.elsewhere
+        return Written(record.id, "created", record.etag, record.revision, elsewhere=elsewhere)
 
     def _change(self, record: Record, **update: object) -> Record:
         return self._ledger.keep(record.model_copy(update={**update, "etag": self._etag()}))

@@ -1,44 +1,44 @@
-"""Counts of requests for Prometheus."""
+"""What a server counts, for Prometheus."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from a2m_protocol.errors import Code
 
 _UNREADABLE = {Code.PARSE, Code.INVALID_REQUEST, Code.METHOD_NOT_FOUND}
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
     """Requests by method and error code (0 is success), and the seconds they took.
 
-    Only methods that the server knows become labels, so that no client can make up new ones.
+    Only methods that the server knows become labels, so that no client can make up new ones. A server that
+    counts more adds its collectors to `registry`.
     """
 
     def __init__(self) -> None:
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "a2m_requests",
+            "Requests by method and JSON-RPC error code, 0 for success.",
+            ["method", "code"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "a2m_request_seconds",
+            "How long requests took.",
+            ["method"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
 
     def count(self, method: str, code: int, seconds: float) -> None:
         if code in _UNREADABLE or not method:
             method = "other"
-        self._requests[method, code] += 1
-        self._seconds[method] += seconds
+        self._requests.labels(method, code).inc()
+        self._seconds.labels(method).observe(seconds)
 
     def text(self) -> str:
-        """The counts in the Prometheus text format."""
-        lines = [
-            "# HELP a2m_requests_total Requests by method and JSON-RPC error code, 0 for success.",
-            "# TYPE a2m_requests_total counter",
-            *(
-                f'a2m_requests_total{{method="{method}",code="{code}"}} {count}'
-                for (method, code), count in sorted(self._requests.items())
-            ),
-            "# HELP a2m_request_seconds_total Seconds spent on requests.",
-            "# TYPE a2m_request_seconds_total counter",
-            *(
-                f'a2m_request_seconds_total{{method="{method}"}} {seconds:.6f}'
-                for method, seconds in sorted(self._seconds.items())
-            ),
-        ]
-        return "\n".join(lines) + "\n"
+        """All that is counted, in the Prometheus text format."""
+        return generate_latest(self.registry).decode()

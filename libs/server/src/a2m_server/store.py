@@ -95,6 +95,14 @@ class Found:
     degraded: tuple[Degraded, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The record at a key, or None: where a tier did not answer, none that the others hold."""
+
+    record: Record | None
+    degraded: tuple[Degraded, ...] = ()
+
+
 Wrote = Literal["created", "replaced", "existing", "moved", "refused"]
 
 
@@ -104,7 +112,8 @@ class Written:
 
     `created`: a new record. `replaced`: it rewrote an occupied key (`id` is the record's). `existing`: the id
     (or alias) is here already. `moved`: a tombstone says that it lives in another tier. `refused` (transfers
-    alone): an equal or newer record or tombstone is here, named in `reason`.
+    alone): an equal or newer record or tombstone is here, named in `reason`. `elsewhere` says of a created
+    record that its session has records in other tiers (working's mark).
     """
 
     id: str
@@ -113,6 +122,7 @@ class Written:
     revision: int = 0
     reason: str = ""
     tier: str | None = None
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +131,13 @@ class Forgotten:
 
     `owners` maps each id to its owner, so that the event is shown to those alone who could see the record; of
     an id left out, only who sees everything is told (or everybody, where the call saw pooled ones alone).
+    `history` says, of each tier that keeps one, how many of the ids its history still holds.
     """
 
     ids: list[str]
     tiers: Mapping[str, int] = field(default_factory=dict[str, int])
     owners: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    history: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,14 @@ class SessionInfo:
     touched_at: str
     owner: str | None = None
     tiers: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The sessions of a store, by name."""
+
+    sessions: list[SessionInfo]
+    degraded: tuple[Degraded, ...] = ()
 
 
 Reason = Literal["forgotten", "moved", "undo"]
@@ -168,6 +188,45 @@ class Tombstone:
     session: str | None = None
     target: str | None = None
     moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Remnant:
+    """A place in which something of an id is kept, such as `records` or `vectors`: a tombstone is none.
+
+    `history`: kept there by design, until it is erased. `tier` is set by a federation.
+    """
+
+    id: str
+    place: str
+    history: bool = False
+    tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What was found in the tiers that were `checked`; those `unverified` could not, or not all, be seen."""
+
+    remnants: list[Remnant]
+    checked: tuple[str, ...]
+    unverified: tuple[Degraded, ...] = ()
+
+
+Erasure = Literal["erased", "absent", "live"]
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What became of each id in the histories of the tiers that keep one.
+
+    `erased`: a history held it and holds it no more. `absent`: none did. `live`: a record of it is there, so
+    that nothing of it was erased. `tiers` says how many were erased in each, `remotes` which repositories,
+    known to a tier by these names, may hold the old history.
+    """
+
+    outcomes: Mapping[str, Erasure]
+    tiers: Mapping[str, int] = field(default_factory=dict[str, int])
+    remotes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +301,8 @@ class MemoryStore(Protocol):
 
     async def close(self) -> None: ...
 
-    async def ready(self) -> None:
-        """Return when the database answers, else raise `A2MError`."""
+    async def ready(self) -> Sequence[Degraded] | None:
+        """Return when the database answers, else raise `A2MError`; of several tiers, those that do not."""
         ...
 
     async def info(self) -> StoreInfo: ...
@@ -265,7 +324,7 @@ class MemoryStore(Protocol):
 
     async def timeline(self, page: Page) -> Found: ...
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         """The record at `key`: the scope's own first, then a pooled one."""
         ...
 
@@ -273,7 +332,7 @@ class MemoryStore(Protocol):
         """Remove what matches, leaving `forgotten` tombstones."""
         ...
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+    async def sessions(self, scope: Scope) -> Sessions:
         """Named sessions with at least one record here, by name."""
         ...
 
@@ -314,6 +373,13 @@ class TierStore(MemoryStore, Protocol):
         """The tombstones that exist for `ids`."""
         ...
 
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        """Up to `limit` tombstones of what was forgotten while tombstones last, by `seq` then id.
+
+        Those beyond the (`seq`, id) given: what is forgotten while somebody pages comes at the end.
+        """
+        ...
+
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         """Put tombstones, whether the ids are held here or not.
 
@@ -332,6 +398,24 @@ class TierStore(MemoryStore, Protocol):
 
     async def settle(self, named: Sequence[Named]) -> None:
         """Clear the `arrival` of records that still have their etag, which stays: the move has ended."""
+        ...
+
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        """Every place of the database, its indexes and caches in which something of `ids` is found.
+
+        The places themselves are looked at, whatever leads to them: what a failure left behind is found too.
+        """
+        ...
+
+
+class HistoryStore(TierStore, Protocol):
+    """A tier that keeps what was: the extension `erase`."""
+
+    async def erase(self, ids: Sequence[str]) -> Erased:
+        """Rewrite history so that nothing of it holds `ids`, and all else stays what it was.
+
+        A kill at any point leaves the old history or the new one.
+        """
         ...
 
 

@@ -17,6 +17,7 @@ from a2m_server.memory import MemoryTier
 from a2m_server.params import Limits
 from a2m_server.store import (
     Consolidated,
+    Fetched,
     Filter,
     Forgotten,
     Found,
@@ -25,6 +26,7 @@ from a2m_server.store import (
     Page,
     Scope,
     Search,
+    Sessions,
     StoreInfo,
     TierInfo,
     Written,
@@ -138,12 +140,12 @@ class Stack:
         found.sort(key=lambda r: (r.seq, r.id))
         return Found(found if page.limit is None else found[-page.limit :])
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         for tier in self.tiers.values():
-            record = await tier.fetch(key, scope, vectors=vectors)
-            if record is not None:
-                return record
-        return None
+            fetched = await tier.fetch(key, scope, vectors=vectors)
+            if fetched.record is not None:
+                return fetched
+        return Fetched(None)
 
     async def forget(self, selected: Filter) -> Forgotten:
         receipts = {name: await tier.forget(selected) for name, tier in self._chosen(selected)}
@@ -153,8 +155,8 @@ class Stack:
             {i: owner for r in receipts.values() for i, owner in r.owners.items()},
         )
 
-    async def sessions(self, scope: Scope) -> Any:
-        return [info for tier in self.tiers.values() for info in await tier.sessions(scope)]
+    async def sessions(self, scope: Scope) -> Sessions:
+        return Sessions([i for tier in self.tiers.values() for i in (await tier.sessions(scope)).sessions])
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         return sum([await tier.reinforce(ids, amount, scope) for tier in self.tiers.values()])

@@ -52,103 +52,103 @@ async def test_only_what_a_write_changed_is_logged(memory: Any) -> None:
     ]
 
 
-def test_polls_see_every_event_once_and_in_order() -> None:
+async def test_polls_see_every_event_once_and_in_order() -> None:
     events = log()
-    cursor = events.poll(None, None, None, EVERYONE).cursor
+    cursor = (await events.poll(None, None, None, EVERYONE)).cursor
     add(events, *"abcde")
     seen: list[str] = []
     more = True
     while more:
-        polled = events.poll(cursor, 2, None, EVERYONE)
+        polled = await events.poll(cursor, 2, None, EVERYONE)
         assert not polled.reset
         seen += ids(polled)
         cursor, more = polled.cursor, polled.more
     assert seen == [*"abcde"]
     add(events, "f")
-    assert ids(events.poll(cursor, 2, None, EVERYONE)) == ["f"]
+    assert ids(await events.poll(cursor, 2, None, EVERYONE)) == ["f"]
 
 
-def test_a_limit_that_is_just_met_leaves_no_more() -> None:
+async def test_a_limit_that_is_just_met_leaves_no_more() -> None:
     events = log()
-    cursor = events.poll(None, None, None, EVERYONE).cursor
+    cursor = (await events.poll(None, None, None, EVERYONE)).cursor
     add(events, *"ab")
-    assert not events.poll(cursor, 2, None, EVERYONE).more
+    assert not (await events.poll(cursor, 2, None, EVERYONE)).more
 
 
-def test_kinds_that_were_filtered_are_not_offered_again() -> None:
+async def test_kinds_that_were_filtered_are_not_offered_again() -> None:
     events = log()
-    cursor = events.poll(None, None, None, EVERYONE).cursor
+    cursor = (await events.poll(None, None, None, EVERYONE)).cursor
     add(events, "a")
     events.add(session_closed("s", [None]))
     add(events, "b")
-    polled = events.poll(cursor, None, frozenset({Kind.SESSION_CLOSED}), EVERYONE)
+    polled = await events.poll(cursor, None, frozenset({Kind.SESSION_CLOSED}), EVERYONE)
     assert [e["kind"] for e in polled.events] == ["session_closed"]
-    assert events.poll(polled.cursor, None, None, EVERYONE).events == []
+    assert (await events.poll(polled.cursor, None, None, EVERYONE)).events == []
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "0.0", "zz.zz", ".1", "\u0661.1"])
-def test_a_cursor_never_issued_starts_over_at_the_oldest(cursor: str) -> None:
+async def test_a_cursor_never_issued_starts_over_at_the_oldest(cursor: str) -> None:
     events = log()
     add(events, "a", "b")
-    polled = events.poll(cursor, 1, None, EVERYONE)
+    polled = await events.poll(cursor, 1, None, EVERYONE)
     assert (ids(polled), polled.reset, polled.more) == (["a"], True, True)
-    assert not events.poll(polled.cursor, 1, None, EVERYONE).reset
+    assert not (await events.poll(polled.cursor, 1, None, EVERYONE)).reset
 
 
-def test_a_cursor_of_another_process_or_beyond_the_head_starts_over() -> None:
+async def test_a_cursor_of_another_process_or_beyond_the_head_starts_over() -> None:
     events, other = log(), log()
     add(events, "a")
     add(other, *"abc")
-    foreign = other.poll(None, None, None, EVERYONE).cursor
-    assert events.poll(foreign, None, None, EVERYONE).reset
-    epoch = events.poll(None, None, None, EVERYONE).cursor.partition(".")[0]
+    foreign = (await other.poll(None, None, None, EVERYONE)).cursor
+    assert (await events.poll(foreign, None, None, EVERYONE)).reset
+    epoch = (await events.poll(None, None, None, EVERYONE)).cursor.partition(".")[0]
     for position in ("2", "-1", "1_0", " 1"):
-        polled = events.poll(f"{epoch}.{position}", None, None, EVERYONE)
+        polled = await events.poll(f"{epoch}.{position}", None, None, EVERYONE)
         assert polled.reset, position
 
 
-def test_a_cursor_from_before_what_is_held_starts_over() -> None:
+async def test_a_cursor_from_before_what_is_held_starts_over() -> None:
     events = log(3)
-    cursor = events.poll(None, None, None, EVERYONE).cursor
+    cursor = (await events.poll(None, None, None, EVERYONE)).cursor
     add(events, *"abc")
-    assert not events.poll(cursor, 1, None, EVERYONE).reset
+    assert not (await events.poll(cursor, 1, None, EVERYONE)).reset
     add(events, "d")
-    polled = events.poll(cursor, None, None, EVERYONE)
+    polled = await events.poll(cursor, None, None, EVERYONE)
     assert (ids(polled), polled.reset) == (["b", "c", "d"], True)
 
 
-def test_background_reorganisations_add_up_until_somebody_was_given_one() -> None:
+async def test_background_reorganisations_add_up_until_somebody_was_given_one() -> None:
     events = log()
-    start = events.poll(None, None, None, EVERYONE).cursor
+    start = (await events.poll(None, None, None, EVERYONE)).cursor
     for _ in range(3):
         events.add(consolidated(did(moved=2, dropped=1)), background=True)
-    (event,) = events.poll(start, None, None, EVERYONE).events
+    (event,) = (await events.poll(start, None, None, EVERYONE)).events
     assert (event["moved"], event["dropped"], event["promoted"]) == (6, 3, 0)
     events.add(consolidated(did(moved=1)), background=True)
-    assert [e["moved"] for e in events.poll(start, None, None, EVERYONE).events] == [6, 1]
+    assert [e["moved"] for e in (await events.poll(start, None, None, EVERYONE)).events] == [6, 1]
 
 
-def test_a_head_that_was_given_is_not_changed_afterwards() -> None:
+async def test_a_head_that_was_given_is_not_changed_afterwards() -> None:
     events = log()
     events.add(consolidated(did(moved=2)), background=True)
-    head = events.poll(None, None, None, EVERYONE).cursor
+    head = (await events.poll(None, None, None, EVERYONE)).cursor
     events.add(consolidated(did(moved=1)), background=True)
-    assert [e["moved"] for e in events.poll(head, None, None, EVERYONE).events] == [1]
+    assert [e["moved"] for e in (await events.poll(head, None, None, EVERYONE)).events] == [1]
 
 
-def test_only_background_reorganisations_add_up_whoever_s_records_they_moved() -> None:
+async def test_only_background_reorganisations_add_up_whoever_s_records_they_moved() -> None:
     events = log()
     events.add(consolidated(did(moved=1)))
     events.add(consolidated(did(moved=1)), background=True)
     events.add(consolidated(did(1, "ann")), background=True)
     add(events, "a")
     events.add(consolidated(did(1, "ann")), background=True)
-    found = events.poll("", None, None, EVERYONE).events
+    found = (await events.poll("", None, None, EVERYONE)).events
     assert [e.get("moved") for e in found] == [1, 2, None, 1]
-    assert [e.get("moved") for e in events.poll("", None, None, POOLED).events] == [1, 1, None]
+    assert [e.get("moved") for e in (await events.poll("", None, None, POOLED)).events] == [1, 1, None]
 
 
-def test_a_reorganisation_is_shown_to_each_by_its_own_records() -> None:
+async def test_a_reorganisation_is_shown_to_each_by_its_own_records() -> None:
     events = log()
     events.add(
         consolidated(Consolidated(moved={"a": "ann", "b": "bob"}, promoted={"c": "bob"}, summarized=1))
@@ -157,27 +157,28 @@ def test_a_reorganisation_is_shown_to_each_by_its_own_records() -> None:
     events.add(consolidated(Consolidated()))
     events.add(consolidated(Consolidated(), ["bob"]))
 
-    def figures(scope: Scope) -> list[Any]:
+    async def figures(scope: Scope) -> list[Any]:
         return [
-            (e["moved"], e["promoted"], e["summarized"]) for e in events.poll("", None, None, scope).events
+            (e["moved"], e["promoted"], e["summarized"])
+            for e in (await events.poll("", None, None, scope)).events
         ]
 
-    assert figures(Scope.of("ann")) == [(1, 0, 0), (1, 0, 0), (0, 0, 0)]
-    assert figures(Scope.of("bob")) == [(1, 1, 0), (0, 0, 0), (0, 0, 0)]
-    assert figures(POOLED) == [(0, 0, 0)]
-    assert figures(EVERYONE) == [(2, 1, 1), (1, 0, 0), (0, 0, 0), (0, 0, 0)]
+    assert await figures(Scope.of("ann")) == [(1, 0, 0), (1, 0, 0), (0, 0, 0)]
+    assert await figures(Scope.of("bob")) == [(1, 1, 0), (0, 0, 0), (0, 0, 0)]
+    assert await figures(POOLED) == [(0, 0, 0)]
+    assert await figures(EVERYONE) == [(2, 1, 1), (1, 0, 0), (0, 0, 0), (0, 0, 0)]
 
 
-def test_a_forget_of_very_many_keeps_their_numbers_alone() -> None:
+async def test_a_forget_of_very_many_keeps_their_numbers_alone() -> None:
     events = log()
     event = forgotten({str(n): "ann" if n < 2 else None for n in range(1001)})
     assert event.ids is None
     events.add(event)
     for scope, count in ((POOLED, 999), (Scope.of("ann"), 1001), (EVERYONE, 1001)):
-        (shown,) = events.poll("", None, None, scope).events
+        (shown,) = (await events.poll("", None, None, scope)).events
         assert shown == {"kind": "forgotten", "at": shown["at"], "count": count}
     events.add(forgotten({str(n): "ann" for n in range(1001)}))
-    assert len(events.poll("", None, None, POOLED).events) == 1
+    assert len((await events.poll("", None, None, POOLED)).events) == 1
 
 
 async def test_subscribers_are_pushed_what_they_may_see_from_then_on(connect: Any, memory: Any) -> None:

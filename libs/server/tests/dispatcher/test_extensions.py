@@ -137,6 +137,24 @@ async def test_tombstones_are_put_and_end_older_records(memory: Any) -> None:
     assert await memory.contents() == []
 
 
+async def test_what_was_forgotten_is_listed_in_pages_that_say_where_to_go_on(
+    connect: Any, memory: Any
+) -> None:
+    for n in range(5):
+        await memory.remember({"id": f"r{n}", "content": "x", **({"owner": "ann"} if n in (0, 1) else {})})
+        await memory.ok("forget", ids=[f"r{n}"])
+    other = connect(to=memory, caller=LOOPBACK)
+    for caller, expected in ((memory, ["r0", "r1", "r2", "r3", "r4"]), (other, ["r2", "r3", "r4"])):
+        seen: list[str] = []
+        page = await caller.ok("tombstones", limit=2)
+        while True:
+            seen += [grave["id"] for grave in page["tombstones"]]
+            if "after" not in page:
+                break
+            page = await caller.ok("tombstones", limit=2, after=page["after"])
+        assert seen == expected
+
+
 async def test_entries_come_in_pages_without_content(memory: Any) -> None:
     await memory.remember(*({"id": f"r{n}", "content": f"tea {n}", "session": "s"} for n in range(5)))
     seen: list[str] = []
@@ -169,6 +187,8 @@ async def test_touching_counts_a_mention(memory: Any) -> None:
         ("tombstones", {}),
         ("tombstones", {"tombstones": [{"id": "a", "reason": "undo", "seq": 1}]}),
         ("tombstones", {"tombstones": [{"id": "a", "reason": "moved", "seq": "1"}]}),
+        ("tombstones", {"limit": 1001}),
+        ("tombstones", {"limit": 1, "after": "x"}),
         ("list", {"limit": 1001}),
         ("list", {"after": "x"}),
         ("list", {"after": [True, "x"]}),

@@ -10,7 +10,7 @@ from a2m_episodic.filters import Conditions, compile_filter, owned_by
 from a2m_episodic.queries import query
 from a2m_protocol.clock import MAX_SEQ
 from a2m_protocol.types import Record
-from a2m_server.store import Entry, Filter, Found, Page, Scope, SessionInfo
+from a2m_server.store import Entry, Filter, Found, Page, Scope, SessionInfo, Tombstone
 
 _RECORD = shape.columns(shape.RECORD)
 _ENTRY = shape.columns(shape.ENTRY)
@@ -48,6 +48,14 @@ class Reader:
             read = await rows(connection, query("read", "read", columns=_RECORD), {"ids": list(ids)})
         records = {row["id"]: shape.record(row) for row in read}
         return [records[i] for i in dict.fromkeys(ids) if i in records]
+
+    async def graves(self, limit: int, after: tuple[int, str] | None, seconds: float) -> list[Tombstone]:
+        """Tombstones of what was forgotten in the last `seconds`, in order."""
+        seq, last = after or (-MAX_SEQ - 1, "")
+        values = {"limit": limit, "seq": seq, "id": last, "seconds": seconds}
+        async with self._database.connection() as connection:
+            read = await rows(connection, query("read", "forgotten"), values)
+        return [shape.tombstone(row) for row in read]
 
     async def count(self, scope: Scope) -> int:
         found = owned_by(scope)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
+from a2m_episodic import remnants
 from a2m_episodic.database import Database, rows
 from a2m_episodic.indexes import OPERATORS
 from a2m_episodic.maintenance import Maintenance
@@ -24,21 +25,24 @@ from a2m_server.store import (
     Buried,
     Deleted,
     Entry,
+    Fetched,
     Filter,
     Forgotten,
     Found,
+    Inspected,
     Named,
     Page,
     Reason,
     Scope,
     Search,
-    SessionInfo,
+    Sessions,
     StoreInfo,
     Tombstone,
     Written,
 )
 
 KIND = "episodic"
+DAY_SECONDS = 86_400
 
 
 class EpisodicStore:
@@ -110,14 +114,14 @@ class EpisodicStore:
     async def timeline(self, page: Page) -> Found:
         return await self._reader.timeline(page)
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
-        return await self._reader.fetch(key, scope, vectors=vectors)
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
+        return Fetched(await self._reader.fetch(key, scope, vectors=vectors))
 
     async def forget(self, selected: Filter) -> Forgotten:
         return await self._remover.forget(selected)
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
-        return await self._reader.sessions(scope)
+    async def sessions(self, scope: Scope) -> Sessions:
+        return Sessions(await self._reader.sessions(scope))
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         return await self._remover.reinforce(ids, amount, scope)
@@ -133,6 +137,9 @@ class EpisodicStore:
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return await self._remover.tombstones(ids)
 
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        return await self._reader.graves(limit, after, self._settings.tombstone_days * DAY_SECONDS)
+
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         return await self._remover.bury(tombstones)
 
@@ -144,6 +151,10 @@ class EpisodicStore:
 
     async def settle(self, named: Sequence[Named]) -> None:
         await self._remover.settle(named)
+
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        found = await remnants.find(self._database, list(dict.fromkeys(ids)))
+        return Inspected(found, (self._settings.name,))
 
     async def _dimensions(self, wanted: int | None) -> int | None:
         """The width of the database's vectors, fixed to `wanted` if it is not fixed yet."""

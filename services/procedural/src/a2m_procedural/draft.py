@@ -29,23 +29,37 @@ class Change:
         return message(self.edits, call)
 
 
-def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: str) -> Change:
-    """The difference between a view and the bench that a call worked on; new skills go beneath `parent`."""
+def compare(
+    view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: str, *, forgets: bool = False
+) -> Change:
+    """The difference between a view and the bench that a call worked on; new skills go beneath `parent`.
+
+    A call that `forgets` takes along every other file of what is forgotten: copies that a person made, and
+    what a reset brought back.
+    """
     before, after = view.ledger.records, bench.ledger.records
     files: dict[str, bytes | None] = {}
     edits: list[Edit] = []
     states: list[State] = []
-    for record_id in before.keys() - after.keys():
-        path = view.shelved[record_id].path
-        files[path] = None
-        edits.append(Edit("Remove", folder_part(path), before[record_id]))
+    gone = before.keys() - after.keys()
+    # The newest hidden file of an id that is written anew is where it is written.
+    doomed = [shelved for i in after.keys() - before.keys() for shelved in view.hidden.get(i, ())[1:]]
+    if forgets:
+        stones = bench.ledger.graves.items()
+        forgotten = {i for i, stone in stones if stone.reason == "forgotten" and i not in after}
+        doomed += [shelved for record_id in forgotten for shelved in view.hidden.get(record_id, ())]
+        gone |= forgotten | {i for i, shelved in view.shelved.items() if _named_in(shelved) in forgotten}
+    doomed += [view.shelved[record_id] for record_id in gone if record_id in view.shelved]
+    for shelved in doomed:
+        files[shelved.path] = None
+        edits.append(Edit("Remove", folder_part(shelved.path), shelved.record))
     occupied = set(view.occupied)
     if view.head is None:
         # The history is ours to begin: no clone may turn line ends over.
         files[".gitattributes"] = b"SKILL.md -text\n"
     for record_id, record in after.items():
         old = before.get(record_id)
-        if old is record:
+        if old is record or record_id in gone:
             continue
         shelved = view.shelved.get(record_id)
         if old is not None and shelved is not None and kept_in_git(old) == kept_in_git(record):
@@ -54,7 +68,8 @@ def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: s
             if shelved is not None:
                 path = shelved.path
             else:
-                path = view.hidden.get(record_id) or _new_path(record, parent, occupied)
+                hidden = view.hidden.get(record_id)
+                path = hidden[0].path if hidden else _new_path(record, parent, occupied)
             data = _file(record, path, shelved)
             files[path] = data
             edits.append(Edit("Add" if shelved is None else "Rewrite", folder_part(path), record))
@@ -63,7 +78,7 @@ def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: s
     lasting = bench.ledger.graves
     effects = Effects(
         states=states,
-        gone=sorted(before.keys() - after.keys()),
+        gone=sorted(gone),
         buried=[stone for stone_id, stone in lasting.items() if graves.get(stone_id) != stone],
         lifted=sorted(graves.keys() - lasting.keys()),
         elsewhere=sorted(bench.ledger.elsewhere - view.ledger.elsewhere, key=repr),
@@ -71,6 +86,11 @@ def compare(view: View, graves: Mapping[str, Tombstone], bench: Bench, parent: s
         width=bench.width if bench.width != view.width else None,
     )
     return Change(files if edits else {}, edits, effects)
+
+
+def _named_in(shelved: Shelved) -> str | None:
+    """The id that a file says it has, be it a copy that counts as another."""
+    return None if shelved.page.skill.fields is None else shelved.page.skill.fields.id
 
 
 def _file(record: Record, path: str, shelved: Shelved | None) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from a2m_protocol.clock import MAX_SEQ, SEQ_PER_MS
 from a2m_server.ledger import Bucket
 from a2m_server.store import Tombstone
 
@@ -125,6 +126,13 @@ class Journal:
                 found[stone.id] = stone
         return found
 
+    def graves(self, limit: int, after: tuple[int, str] | None, now_ms: int) -> list[Tombstone]:
+        """Tombstones of what was forgotten while they last, by `seq` then id, beyond a position."""
+        seq, last = after or (-MAX_SEQ - 1, "")
+        oldest = (now_ms - self._keep_ms) * SEQ_PER_MS
+        values = {"seq": max(seq, oldest), "after": seq, "id": last, "limit": limit}
+        return [_STONE.validate_json(text) for (text,) in self._db.execute(_FORGOTTEN, values)]
+
     def elsewhere(self) -> set[Bucket]:
         return {tuple(json.loads(text)) for (text,) in self._db.execute("SELECT bucket FROM elsewhere")}
 
@@ -140,6 +148,32 @@ class Journal:
     def drop(self, commit: str) -> None:
         with self._transaction():
             self._db.execute("DELETE FROM intents WHERE commit_id = ?", (commit,))
+
+    def mentions(self, record_id: str) -> list[str]:
+        """The tables that have something of an id; a tombstone is nothing."""
+        quoted = json.dumps(record_id, ensure_ascii=False)
+        looks = {
+            "states": ("SELECT 1 FROM states WHERE id = ?", record_id),
+            "intents": ("SELECT 1 FROM intents WHERE instr(effects, ?)", quoted),
+        }
+        return [table for table, (sql, value) in looks.items() if self._db.execute(sql, (value,)).fetchone()]
+
+    def erasures(self) -> list[tuple[int, str]]:
+        """Plans of erasures that did not end, with their numbers."""
+        return [tuple(row) for row in self._db.execute("SELECT number, plan FROM erasures ORDER BY number")]
+
+    def plan_erasure(self, plan: str) -> int:
+        with self._transaction():
+            number = self._db.execute("INSERT INTO erasures (plan) VALUES (?)", (plan,)).lastrowid
+        return number or 0
+
+    def end_erasure(self, number: int) -> None:
+        with self._transaction():
+            self._db.execute("DELETE FROM erasures WHERE number = ?", (number,))
+
+    def checkpoint(self) -> None:
+        """Leave nothing of what was deleted in SQLite's own log, unless a reader is using it just now."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def apply(self, effects: Effects, now_ms: int, commit: str | None = None) -> None:
         """Make effects true, the intent of `commit` done, and some tombstones that had their time gone."""
@@ -200,6 +234,13 @@ class Journal:
         self._db.execute("COMMIT")
 
 
+# As the index has them.
+_FORGOTTEN = """
+SELECT stone FROM tombstones
+WHERE json_extract(stone, '$.reason') = 'forgotten' AND json_extract(stone, '$.seq') >= :seq
+    AND (json_extract(stone, '$.seq'), id) > (:after, :id)
+ORDER BY json_extract(stone, '$.seq'), id LIMIT :limit
+"""
 _EFFECTS = TypeAdapter(Effects)
 _STONE = TypeAdapter(Tombstone)
 

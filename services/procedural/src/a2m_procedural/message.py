@@ -30,7 +30,9 @@ class Edit:
 
 def message(edits: Sequence[Edit], call: str) -> str:
     """A subject line, a line a skill, and trailers that name the call, the owners and the principals."""
-    if len(edits) == 1:
+    if not edits:
+        subject = "What this changed was erased"
+    elif len(edits) == 1:
         subject = f"{edits[0].verb} {edits[0].folder or 'the skill at the root'}"[:72]
     else:
         counts = {verb: sum(e.verb == verb for e in edits) for verb in ("Add", "Rewrite", "Remove")}

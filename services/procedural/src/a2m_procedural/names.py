@@ -13,6 +13,7 @@ SKILL = "SKILL.md"
 MAX_FOLDER = 64
 
 _DIGEST = 12
+_ATTEMPTS = 10
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 
@@ -28,8 +29,7 @@ def folder_of(record_id: str, key: str | None, occupied: Container[str] = ()) ->
     reserved device names (`con`, `nul`) from standing alone. `occupied` holds names, in lower case, to avoid.
     """
     for attempt in count():
-        given = record_id if attempt == 0 else f"{attempt} {record_id}"
-        digest = hashlib.sha256(given.encode()).hexdigest()[:_DIGEST]
+        digest = _digest(record_id, attempt)
         stem = slug(key or record_id)[: MAX_FOLDER - _DIGEST - 1].strip("-")
         name = f"{stem or 'skill'}-{digest}"
         if name not in occupied:
@@ -37,6 +37,16 @@ def folder_of(record_id: str, key: str | None, occupied: Container[str] = ()) ->
     raise AssertionError("count() never ends")
 
 
+def is_made_for(name: str, record_id: str) -> bool:
+    """Whether a folder's name is one that `folder_of` gives a record."""
+    return name.rpartition("-")[2] in {_digest(record_id, attempt) for attempt in range(_ATTEMPTS)}
+
+
 def folder_part(path: str) -> str:
     """The folder that a path to a `SKILL.md` is in; empty at the root."""
     return path[: -len(SKILL)].rstrip("/")
+
+
+def _digest(record_id: str, attempt: int) -> str:
+    given = record_id if attempt == 0 else f"{attempt} {record_id}"
+    return hashlib.sha256(given.encode()).hexdigest()[:_DIGEST]

@@ -49,7 +49,13 @@ class Plumbing:
         """Let the children of following commands inherit a descriptor, that of the write lock."""
         self._lent = () if descriptor is None else (descriptor,)
 
-    def run(self, *arguments: str, data: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+    def run(
+        self,
+        *arguments: str,
+        data: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT,
+    ) -> bytes:
         """What a git command prints, or `GitError` with what it complained of."""
         given = {**self._env, **(env or {})}
         unset = [name for name in os.environ if name.startswith("GIT_") and name not in given]
@@ -64,11 +70,11 @@ class Plumbing:
         )
         process: subprocess.Popen[bytes] = child.proc
         try:
-            out, err = process.communicate(data, timeout=TIMEOUT)
+            out, err = process.communicate(data, timeout=timeout)
         except subprocess.TimeoutExpired as error:
             process.kill()
             process.communicate()
-            raise GitError(f"git {arguments[0]} did not end within {TIMEOUT:g} s") from error
+            raise GitError(f"git {arguments[0]} did not end within {timeout:g} s") from error
         if process.returncode:
             said = err.decode(errors="replace").strip()
             raise GitError(f"git {arguments[0]}: {said or f'status {process.returncode}'}")

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from a2m_procedural.folders import stamps, sync, sync_changed
 from a2m_procedural.names import SKILL
 from a2m_procedural.plumbing import GitError, Plumbing
 
@@ -51,47 +52,45 @@ class Repository:
     def __init__(self, git_dir: Path, common_dir: Path, work_tree: Path | None, branch: str | None) -> None:
         self.private = common_dir / "a2m"
         self.private.mkdir(mode=0o700, exist_ok=True)
-        self._git_dir = git_dir
-        self._common = common_dir
+        self.git_dir = git_dir
+        self.common = common_dir
         self._work_tree = work_tree
         env = {"GIT_DIR": str(git_dir), "GIT_COMMON_DIR": str(common_dir)}
         if work_tree is not None:
             env["GIT_WORK_TREE"] = str(work_tree)
-        self._git = Plumbing(work_tree or git_dir, env)
-        self.ref = f"refs/heads/{branch}" if branch else self._git.ask("symbolic-ref", "-q", "HEAD")
+        self.git = Plumbing(work_tree or git_dir, env)
+        self.ref = f"refs/heads/{branch}" if branch else self.git.ask("symbolic-ref", "-q", "HEAD")
         if not self.ref:
             raise GitError("its HEAD is detached: name the branch to use in A2M_PROCEDURAL_BRANCH")
-        self._git.run("check-ref-format", self.ref)
-        self._plain_refs = not self._git.ask("config", "--get", "extensions.refStorage").startswith(
-            "reftable"
-        )
-        self._empty = self._git.run("hash-object", "-t", "tree", "--stdin").decode().strip()
+        self.git.run("check-ref-format", self.ref)
+        self._plain_refs = not self.git.ask("config", "--get", "extensions.refStorage").startswith("reftable")
+        self._empty = self.git.run("hash-object", "-t", "tree", "--stdin").decode().strip()
 
     def lend(self, descriptor: int | None) -> None:
         """Let the children of following commands inherit the write lock."""
-        self._git.lend(descriptor)
+        self.git.lend(descriptor)
 
     def head(self) -> str | None:
         """The commit at the tip of the branch, read from the ref's file where that is enough."""
         text = None
         if self._plain_refs:
             try:
-                text = (self._common / self.ref).read_text().strip()
+                text = (self.common / self.ref).read_text().strip()
             except FileNotFoundError:
                 text = self._packed()
             if text is not None and _HEX.fullmatch(text):
                 return text
-        if not (self._common / "HEAD").exists():
-            raise GitError(f"{self._common} is gone")
+        if not (self.common / "HEAD").exists():
+            raise GitError(f"{self.common} is gone")
         if self._plain_refs and text is None:
             return None
-        return self._git.ask("rev-parse", "--verify", "-q", self.ref) or None
+        return self.git.ask("rev-parse", "--verify", "-q", self.ref) or None
 
     def skills(self, commit: str) -> tuple[list[Blob], set[str]]:
         """The regular files named `SKILL.md` in a commit, and all its paths and folders in lower case."""
         found: list[Blob] = []
         occupied: set[str] = set()
-        for line in self._git.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
+        for line in self.git.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
             if line:
                 info, _, name = line.partition(b"\t")
                 mode, _, sha = info.decode().split(" ")
@@ -107,7 +106,7 @@ class Repository:
         wanted = list(dict.fromkeys(shas))
         if not wanted:
             return {}
-        printed = self._git.run("cat-file", "--batch", data="\n".join([*wanted, ""]).encode())
+        printed = self.git.run("cat-file", "--batch", data="\n".join([*wanted, ""]).encode())
         found: dict[str, bytes] = {}
         start = 0
         for sha in wanted:
@@ -125,7 +124,7 @@ class Repository:
         form = ("--no-renames", "--diff-filter=A", "--format=%x01%at", "--name-only", "-z")
         times: dict[str, int] = {}
         at = 0
-        for token in self._git.run("log", *form, commit, "--", f":(glob)**/{SKILL}").split(b"\0"):
+        for token in self.git.run("log", *form, commit, "--", f":(glob)**/{SKILL}").split(b"\0"):
             text = token.removeprefix(b"\n")
             if text.startswith(b"\x01"):
                 at = int(text[1:].strip() or 0)
@@ -152,15 +151,17 @@ class Repository:
         stream += [b"M 100644 :%d %s\n" % (mark, _quoted(path)) for mark, (path, _) in enumerate(written, 2)]
         nothing = "0" * len(self._empty)
         stream.append(f"\nget-mark :1\nreset refs/a2m/draft\nfrom {nothing}\n\ndone\n".encode())
+        before = stamps(self.common / "objects")
         began = time.time()
         try:
-            printed = self._git.run("fast-import", "--quiet", "--done", data=b"".join(stream))
+            printed = self.git.run("fast-import", "--quiet", "--done", data=b"".join(stream))
         except GitError:
             # It writes a report with names of ours in it; the error says enough.
-            for report in self._git_dir.glob("fast_import_crash_*"):
+            for report in self.git_dir.glob("fast_import_crash_*"):
                 if report.stat().st_mtime >= began - 1:
                     report.unlink(missing_ok=True)
             raise
+        sync_changed(self.common / "objects", before)
         *shas, commit = printed.decode().split()
         return commit, {sha: data for sha, (_, data) in zip(shas, written, strict=True)}
 
@@ -171,7 +172,7 @@ class Repository:
         """
         for _ in range(LOCK_TRIES):
             try:
-                self._git.run("update-ref", "-m", "a2m", self.ref, new, old or "0" * len(new))
+                self.git.run("update-ref", "-m", "a2m", self.ref, new, old or "0" * len(new))
             except GitError:
                 now = self.head()
                 if now != old:
@@ -180,9 +181,11 @@ class Repository:
                 if not locks:
                     raise
                 for path in locks:
-                    _remove_if_stale(path)
+                    remove_if_stale(path)
                 time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 jitter, no secret
             else:
+                if self._plain_refs:
+                    sync((self.common / self.ref).parent)
                 return True
         raise GitError(
             f"another git process keeps the branch locked; a stale lock goes after {STALE_LOCK:g} s"
@@ -191,7 +194,7 @@ class Repository:
     def contains(self, commit: str) -> bool:
         """Whether the branch has a commit in its history."""
         try:
-            self._git.run("merge-base", "--is-ancestor", commit, self.ref)
+            self.git.run("merge-base", "--is-ancestor", commit, self.ref)
         except GitError:
             return False
         return True
@@ -206,14 +209,14 @@ class Repository:
 
     def _read_tree(self, old: str | None, new: str, *options: str) -> str | None:
         """git's two-way merge of index and files; if a person's changes made it give way, which."""
-        env = {"GIT_INDEX_FILE": str(self._git_dir / "index")}
+        env = {"GIT_INDEX_FILE": str(self.git_dir / "index")}
         # It fails when some file is changed, which the merge judges better.
         with suppress(GitError):
-            self._git.run("update-index", "-q", "--unmerged", "--refresh", env=env)
+            self.git.run("update-index", "-q", "--unmerged", "--refresh", env=env)
         why = None
         for _ in range(LOCK_TRIES):
             try:
-                self._git.run("read-tree", "-m", "-u", *options, old or self._empty, new, env=env)
+                self.git.run("read-tree", "-m", "-u", *options, old or self._empty, new, env=env)
             except GitError as error:
                 why = str(error)
                 if "index.lock" not in why:
@@ -224,19 +227,19 @@ class Repository:
         return why
 
     def _checked_out(self) -> bool:
-        return self._work_tree is not None and self._git.ask("symbolic-ref", "-q", "HEAD") == self.ref
+        return self._work_tree is not None and self.git.ask("symbolic-ref", "-q", "HEAD") == self.ref
 
     def _packed(self) -> str | None:
         try:
-            lines = (self._common / "packed-refs").read_text(errors="surrogateescape").splitlines()
+            lines = (self.common / "packed-refs").read_text(errors="surrogateescape").splitlines()
         except FileNotFoundError:
             return None
         refs = (line.partition(" ") for line in lines)
         return next((sha for sha, _, name in refs if name == self.ref), None)
 
     def _locks(self) -> Iterator[Path]:
-        yield self._common / f"{self.ref}.lock"
-        yield self._git_dir / "HEAD.lock"
+        yield self.common / f"{self.ref}.lock"
+        yield self.git_dir / "HEAD.lock"
 
 
 def open_repository(path: Path, branch: str | None) -> Repository:
@@ -267,6 +270,8 @@ def _create(path: Path, branch: str) -> None:
         except OSError:
             if not (path / "HEAD").exists():
                 raise
+        else:
+            sync(path.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -287,7 +292,8 @@ def _quoted(path: str) -> bytes:
     return b'"%s"' % b"".join(b"%c" % c if c in plain else b"\\%03o" % c for c in os.fsencode(path))
 
 
-def _remove_if_stale(path: Path) -> None:
+def remove_if_stale(path: Path) -> None:
+    """Remove a lock file that is older than any update takes."""
     try:
         if time.time() - path.stat().st_mtime > STALE_LOCK:
             path.unlink()

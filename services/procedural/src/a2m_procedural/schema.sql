@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS tombstones (
     stone TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS tombstones_by_age ON tombstones (buried_ms);
+CREATE INDEX IF NOT EXISTS tombstones_forgotten ON tombstones (json_extract(stone, '$.seq'), id)
+    WHERE json_extract(stone, '$.reason') = 'forgotten';
 
 CREATE TABLE IF NOT EXISTS elsewhere (
     bucket TEXT PRIMARY KEY
@@ -32,4 +34,9 @@ CREATE TABLE IF NOT EXISTS intents (
     commit_id TEXT PRIMARY KEY,
     base TEXT,
     effects TEXT NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS erasures (
+    number INTEGER PRIMARY KEY,
+    plan TEXT NOT NULL
 );

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from a2m_procedural.catalogue import Catalogue, Shelved, path_digest, persons
@@ -26,13 +26,13 @@ TASK_FIELDS = ("task", "task_type", "tags", "name", "title")
 class View:
     """All records at one commit and one version of the journal; nothing in it is changed later.
 
-    `hidden` has the path of each file that a tombstone outweighs, by the id of what it held.
+    `hidden` has the files that a tombstone outweighs, by the id of what they hold, the newest first.
     """
 
     head: str | None
     version: int
     shelved: Mapping[str, Shelved]
-    hidden: Mapping[str, str]
+    hidden: Mapping[str, Sequence[Shelved]]
     ledger: Ledger
     occupied: frozenset[str]
     width: int | None
@@ -62,11 +62,11 @@ class Shelf:
     def _load(self, head: str | None, version: int, now_ms: int) -> View:
         found, occupied = self._catalogue.at(self._repository, head)
         stones = self._journal.tombstones([s.record.id for s in found], now_ms)
-        hidden = {s.record.id: s.path for s in found if _gone(s.record, stones.get(s.record.id))}
+        hidden = [s for s in found if _gone(s.record, stones.get(s.record.id))]
         shelved = settle([s for s in found if not _gone(s.record, stones.get(s.record.id))])
         stones = self._journal.tombstones(shelved, now_ms)
-        hidden |= {i: s.path for i, s in shelved.items() if _gone(s.record, stones.get(i))}
-        shelved = {i: s for i, s in shelved.items() if i not in hidden}
+        hidden += [s for i, s in shelved.items() if _gone(s.record, stones.get(i))]
+        shelved = {i: s for i, s in shelved.items() if not _gone(s.record, stones.get(i))}
         self._refresh_states()
         ledger = Ledger(elsewhere=self._journal.elsewhere())
         for record_id, one in shelved.items():
@@ -76,12 +76,19 @@ class Shelf:
         seqs = (record.seq for record in ledger.records.values() if record.seq < now)
         ledger.last = max(self._journal.last(), *seqs, 0)
         ledger.latest = {at: seq for at, seq in ledger.latest.items() if now <= seq < now + AHEAD}
-        return View(head, version, shelved, hidden, ledger, occupied, self._journal.width())
+        return View(head, version, shelved, _by_id(hidden), ledger, occupied, self._journal.width())
 
     def _refresh_states(self) -> None:
         marks = self._journal.marks()
         kept = {i: s for i, s in self._states.items() if marks.get(i) == (s.etag, s.arrival)}
         self._states = kept | {s.id: s for s in self._journal.states(i for i in marks if i not in kept)}
+
+
+def _by_id(hidden: Iterable[Shelved]) -> dict[str, list[Shelved]]:
+    grouped: dict[str, list[Shelved]] = {}
+    for one in sorted(hidden, key=lambda s: (-s.record.seq, s.path)):
+        grouped.setdefault(one.record.id, []).append(one)
+    return grouped
 
 
 def settle(found: Iterable[Shelved]) -> dict[str, Shelved]:

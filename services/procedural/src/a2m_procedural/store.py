@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from git.exc import GitError as GitPythonError
 
-from a2m_procedural.bench import Bench
+from a2m_procedural import remnants
+from a2m_procedural.bench import KIND, Bench
 from a2m_procedural.catalogue import Catalogue
 from a2m_procedural.draft import Change, compare
+from a2m_procedural.eraser import Eraser
 from a2m_procedural.journal import Effects, Intent, Journal
 from a2m_procedural.lock import locked
 from a2m_procedural.plumbing import GitError
@@ -32,15 +35,19 @@ from a2m_server.store import (
     Buried,
     Deleted,
     Entry,
+    Erased,
+    Fetched,
     Filter,
     Forgotten,
     Found,
+    Inspected,
     Named,
     Page,
     Reason,
+    Remnant,
     Scope,
     Search,
-    SessionInfo,
+    Sessions,
     StoreInfo,
     Tombstone,
     Written,
@@ -48,6 +55,9 @@ from a2m_server.store import (
 
 ATTEMPTS = 30
 DAY_MS = 86_400_000
+FORGETS = frozenset({"forget", "bury", "delete"})
+
+log = logging.getLogger(__name__)
 
 Step = Callable[[str], None]
 T = TypeVar("T")
@@ -97,12 +107,14 @@ class ProceduralStore:
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._reader: Hand | None = None
         self._writer: Hand | None = None
+        self._looker: Hand | None = None
         self._catalogue = Catalogue()
         self._seen: tuple[View, Bench] | None = None
 
     async def open(self) -> None:
         """Make or mount the repository, and finish or drop what a killed writer left."""
-        self._threads = {name: ThreadPoolExecutor(1, f"procedural-{name}") for name in ("read", "write")}
+        names = ("read", "write", "look")
+        self._threads = {name: ThreadPoolExecutor(1, f"procedural-{name}") for name in names}
         try:
             await self._in("write", self._open)
         except BaseException:
@@ -114,16 +126,17 @@ class ProceduralStore:
         threads, self._threads = self._threads, {}
         for thread in threads.values():
             await asyncio.to_thread(thread.shutdown)
-        for hand in (self._reader, self._writer):
+        for hand in (self._reader, self._writer, self._looker):
             if hand is not None:
                 hand.journal.close()
-        self._reader = self._writer = self._seen = None
+        self._reader = self._writer = self._looker = self._seen = None
 
     async def ready(self) -> None:
         await self._in("read", self._ping)
 
     async def info(self) -> StoreInfo:
-        return await (await self._bench()).info()
+        info = await (await self._bench()).info()
+        return replace(info, extensions=info.extensions | {"erase"})
 
     async def counts(self, scope: Scope) -> dict[str, int]:
         return await (await self._bench()).counts(scope)
@@ -140,14 +153,15 @@ class ProceduralStore:
     async def timeline(self, page: Page) -> Found:
         return await (await self._bench()).timeline(page)
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         return await (await self._bench()).fetch(key, scope, vectors=vectors)
 
     async def forget(self, selected: Filter) -> Forgotten:
         """Remove from the tip of the branch; its history keeps what was."""
-        return await self._change("forget", (), lambda bench: bench.forget(selected))
+        forgotten = await self._change("forget", selected.ids or (), lambda bench: bench.forget(selected))
+        return replace(forgotten, history={KIND: len(forgotten.ids)} if forgotten.ids else {})
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+    async def sessions(self, scope: Scope) -> Sessions:
         return await (await self._bench()).sessions(scope)
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
@@ -168,6 +182,9 @@ class ProceduralStore:
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return await self._in("read", partial(self._tombstones, ids))
 
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        return await self._in("read", partial(self._graves, limit, after))
+
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         return await self._change("bury", [stone.id for stone in tombstones], lambda b: b.bury(tombstones))
 
@@ -179,6 +196,16 @@ class ProceduralStore:
 
     async def settle(self, named: Sequence[Named]) -> None:
         await self._change("settle", (), lambda bench: bench.settle(named))
+
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        """Also in what this process holds in memory, and in history."""
+        ids = list(dict.fromkeys(ids))
+        found = await self._in("look", partial(self._remnants, ids))
+        cached = [i for i, _ in (await self._bench()).ledger.traces(ids)]
+        return Inspected([*found, *(Remnant(i, "cache") for i in dict.fromkeys(cached))], (KIND,))
+
+    async def erase(self, ids: Sequence[str]) -> Erased:
+        return await self._in("write", partial(self._erase, list(dict.fromkeys(ids))))
 
     async def _bench(self) -> Bench:
         return await self._in("read", self._look)
@@ -200,8 +227,10 @@ class ProceduralStore:
             repository.lend(descriptor)
             self._writer = self._hand(repository)
             self._finish(self._writer)
+            self._end_erasures(self._writer)
             repository.lend(None)
         self._reader = self._hand(open_repository(place.path, place.branch))
+        self._looker = self._hand(open_repository(place.path, place.branch))
         self._look()
 
     def _hand(self, repository: Repository) -> Hand:
@@ -211,7 +240,12 @@ class ProceduralStore:
 
     def _look(self) -> Bench:
         """A bench over what is there now; it is kept until that changes."""
-        view = _opened(self._reader).shelf.view(self._ms())
+        shelf = _opened(self._reader).shelf
+        try:
+            view = shelf.view(self._ms())
+        except GitError:
+            # What was the tip a moment ago may have been erased meanwhile.
+            view = shelf.view(self._ms())
         if self._seen is None or self._seen[0] is not view:
             self._seen = (view, self._bench_of(view, {}))
         return self._seen[1]
@@ -224,6 +258,36 @@ class ProceduralStore:
 
     def _tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return list(_opened(self._reader).journal.tombstones(ids, self._ms()).values())
+
+    def _graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        return _opened(self._reader).journal.graves(limit, after, self._ms())
+
+    def _remnants(self, ids: list[str]) -> list[Remnant]:
+        hand = _opened(self._looker)
+        return remnants.find(hand.repository, hand.journal, ids)
+
+    def _erase(self, ids: list[str]) -> Erased:
+        hand = _opened(self._writer)
+        with locked(hand.repository.private / "lock", self._place.lock_timeout) as descriptor:
+            hand.repository.lend(descriptor)
+            try:
+                self._finish(hand)
+                eraser = Eraser(hand.repository, hand.journal, self._observe)
+                eraser.end()
+                outcomes = eraser.erase(ids)
+            finally:
+                hand.repository.lend(None)
+        erased = sum(outcome == "erased" for outcome in outcomes.values())
+        if not erased:
+            return Erased(outcomes)
+        return Erased(outcomes, {KIND: erased}, {KIND: eraser.remotes} if eraser.remotes else {})
+
+    def _end_erasures(self, hand: Hand) -> None:
+        """Delete the old history of an erasure that was killed; what cannot be done now is left for later."""
+        try:
+            Eraser(hand.repository, hand.journal, self._observe).end()
+        except GitError as error:
+            log.warning("an erasure was not ended: %s; erase the same ids again", error)
 
     def _ms(self) -> int:
         return self._clock() // SEQ_PER_MS
@@ -244,7 +308,7 @@ class ProceduralStore:
                     graves = hand.journal.tombstones(ids, self._ms())
                     bench = self._bench_of(view, graves)
                     result = asyncio.run(_result(act(bench)))
-                    change = compare(view, graves, bench, self._place.folder)
+                    change = compare(view, graves, bench, self._place.folder, forgets=call in FORGETS)
                     if not change.edits:
                         if change.effects != Effects():
                             hand.journal.apply(change.effects, self._ms())
@@ -281,6 +345,8 @@ class ProceduralStore:
 
     def _finish(self, hand: Hand) -> None:
         """Settle what killed writers left; the write lock is held, so nobody is at work on it."""
+        if hand.journal.erasures():
+            Eraser(hand.repository, hand.journal, self._observe).resume()
         for intent in hand.journal.intents():
             if hand.repository.contains(intent.commit):
                 self._follow(hand, intent.base)

@@ -26,16 +26,22 @@ from a2m_semantic.engine import (
     Point,
     Points,
     Prefix,
+    Seen,
     Some,
     Stored,
     Terms,
     Within,
+    names_of,
 )
 from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS, NUMBER_HIGH, NUMBER_KEY, NUMBERS_ARRAY
+
+PAGE = 256
 
 log = logging.getLogger(__name__)
 
 _DISTANCES = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
+
+SHARD = "shard"
 
 Result = TypeVar("Result")
 
@@ -43,9 +49,10 @@ Result = TypeVar("Result")
 class EdgeEngine:
     """An `Engine` on `qdrant_edge`, whose calls block: each runs in a worker thread.
 
-    Every write is in the write-ahead log when it returns and survives the death of the process. `flush`
-    makes it survive a loss of power and trims the log; a background task calls it within `flush_seconds`.
-    `optimize` is never called: it would hold the interpreter for minutes, and exact search is fast enough.
+    Every write is in the write-ahead log, and the log is on disk, when it returns: it survives a loss of power.
+    `flush`, which holds the interpreter, brings what is logged into its files and trims the log; a background
+    task calls it within `flush_seconds`. `optimize` is never called: it would hold the interpreter for
+    minutes, and exact search is fast enough.
     """
 
     shared = False
@@ -136,6 +143,20 @@ class EdgeEngine:
         found, _ = await self._call(lambda: shard.scroll(request))
         return [Stored(str(record.id), record.payload or {}) for record in found]
 
+    async def look(self, where: Clause) -> list[Seen]:
+        shard = self._open_shard()
+        seen: list[Seen] = []
+        after: str | None = None
+        while True:
+            request = qdrant.ScrollRequest(
+                offset=after, limit=PAGE, filter=_filter(where), with_payload=True, with_vector=True
+            )
+            found, following = await self._call(lambda request=request: shard.scroll(request))
+            seen += [Seen(str(r.id), r.payload or {}, names_of(r.vector)) for r in found]
+            if following is None:
+                return seen
+            after = str(following)
+
     async def count(self, where: Clause) -> int:
         request = qdrant.CountRequest(exact=True, filter=_filter(where))
         shard = self._open_shard()
@@ -162,7 +183,12 @@ class EdgeEngine:
 
     async def _update(self, operation: Callable[[], qdrant.UpdateOperation]) -> None:
         shard = self._open_shard()
-        await self._call(lambda: shard.update(operation()))
+
+        def update() -> None:
+            shard.update(operation())
+            _sync_log(self._folder / SHARD / "wal")
+
+        await self._call(update)
         self._dirty.set()
 
     async def _flush_when_dirty(self) -> None:
@@ -173,7 +199,7 @@ class EdgeEngine:
             try:
                 await self._call(self._open_shard().flush)
             except A2MError as error:
-                log.error("cannot flush, so what was written may not outlive a loss of power: %s", error)
+                log.error("cannot flush, so the log of writes grows: %s", error)
                 self._dirty.set()
 
     def _open_shard(self) -> qdrant.EdgeShard:
@@ -213,7 +239,7 @@ def _acquire(folder: Path) -> int:
 
 def _load(folder: Path) -> qdrant.EdgeShard:
     """The shard of a folder; a new one is built beside and renamed, so that none is ever half there."""
-    path = folder / "shard"
+    path = folder / SHARD
     if not path.exists():
         building = folder / f"building-{os.getpid()}"
         building.mkdir()
@@ -224,6 +250,7 @@ def _load(folder: Path) -> qdrant.EdgeShard:
         )
         qdrant.EdgeShard.create(str(building), config).close()
         building.rename(path)
+        _sync(folder)
     shard = qdrant.EdgeShard.load(str(path))
     held = shard.info().payload_schema
     schemas = (
@@ -237,6 +264,22 @@ def _load(folder: Path) -> qdrant.EdgeShard:
         if field not in held:
             shard.update(qdrant.UpdateOperation.create_field_index(field, schema))
     return shard
+
+
+def _sync_log(folder: Path) -> None:
+    """Have the write-ahead log on disk; what the engine wrote through a mapping of a file is synced with it."""
+    for entry in (*folder.iterdir(), folder):
+        # What is gone was trimmed, and so is in the files of the segments.
+        with contextlib.suppress(FileNotFoundError):
+            _sync(entry)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _point(point: Point) -> qdrant.Point:

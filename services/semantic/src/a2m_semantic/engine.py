@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 DENSE = "dense"
 TERMS = "terms"
@@ -113,6 +113,20 @@ class Stored:
     score: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that is kept under a point's id: the whole payload, and the names of its vectors."""
+
+    id: str
+    payload: Payload
+    vectors: frozenset[str]
+
+
+def names_of(vectors: object) -> frozenset[str]:
+    """The names of a point's vectors, as both libraries give them."""
+    return frozenset(cast("Mapping[str, object]", vectors)) if isinstance(vectors, Mapping) else frozenset()
+
+
 class ConflictError(Exception):
     """Another writer changed one of the points between our read and our write."""
 
@@ -164,6 +178,10 @@ class Engine(Protocol):
         start: int | None = None,
     ) -> list[Stored]:
         """What matches and has the integer field `by`, ordered by it, from the value `start` (inclusive)."""
+        ...
+
+    async def look(self, where: Clause) -> list[Seen]:
+        """Everything that matches, whole; `where` may name fields that are not indexed."""
         ...
 
     async def count(self, where: Clause) -> int: ...

@@ -125,15 +125,19 @@ def encode(held: Held, space: Space) -> Point:
 def decode(stored: Stored) -> Held:
     """All that a point keeps, from its `WHOLE` payload."""
     payload = stored.payload
-    grave = payload.get("grave")
     return Held(
         id=payload["id"],
         record=_record(payload) if "record" in payload else None,
-        grave=None if grave is None else Tombstone(**json.loads(grave)),
+        grave=grave_of(stored) if "grave" in payload else None,
         grave_ms=payload.get("grave_ms", 0),
         buried=payload.get("buried"),
         version=payload.get("version"),
     )
+
+
+def grave_of(stored: Stored) -> Tombstone:
+    """The tombstone of a point that a filter on tombstones found."""
+    return Tombstone(**json.loads(stored.payload["grave"]))
 
 
 def record_of(stored: Stored) -> Record:
@@ -189,10 +193,14 @@ def _record_payload(record: Record) -> Payload:
 
 def _grave_payload(grave: Tombstone) -> Payload:
     fields = {name: getattr(grave, name) for name in Tombstone.__dataclass_fields__}
-    return {
+    payload: Payload = {
         "grave": json.dumps(fields, ensure_ascii=False, separators=(",", ":")),
         "state": GRAVE,
     }
+    if grave.reason == "forgotten":
+        # By which they are listed; a tombstone of a move has none.
+        payload["seq"] = grave.seq
+    return payload
 
 
 def _record(payload: Payload) -> Record:

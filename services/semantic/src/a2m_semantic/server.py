@@ -23,16 +23,19 @@ from a2m_semantic.engine import (
     Point,
     Points,
     Prefix,
+    Seen,
     Some,
     Stored,
     Terms,
     Within,
+    names_of,
 )
 from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS, NUMBER_HIGH, NUMBER_KEY, NUMBERS_ARRAY
 
 IN_MEMORY = ":memory:"
 CONFLICT = 409
 SERVER_ERROR = 500
+PAGE = 256
 
 _DISTANCES = {"cosine": models.Distance.COSINE, "dot": models.Distance.DOT, "l2": models.Distance.EUCLID}
 
@@ -152,6 +155,18 @@ class ServerEngine:
                 self._collection, _filter(where), limit=limit, order_by=order, with_payload=[*fields]
             )
         return [Stored(str(point.id), point.payload or {}) for point in found]
+
+    async def look(self, where: Clause) -> list[Seen]:
+        seen: list[Seen] = []
+        after = None
+        while True:
+            async with self._calling() as client:
+                found, after = await client.scroll(
+                    self._collection, _filter(where), limit=PAGE, offset=after, with_vectors=True
+                )
+            seen += [Seen(str(p.id), p.payload or {}, names_of(p.vector)) for p in found]
+            if after is None:
+                return seen
 
     async def count(self, where: Clause) -> int:
         async with self._calling() as client:

@@ -13,16 +13,19 @@ from a2m_protocol.errors import embedding_mismatch, unavailable
 from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
 from a2m_retrieval.text import index_words
-from a2m_semantic import filters, reading, sessions
+from a2m_semantic import filters, reading, remnants, sessions
 from a2m_semantic.batch import Batch
-from a2m_semantic.engine import All, AnyOf, Clause, ConflictError, Engine, Some, point_id
+from a2m_semantic.engine import All, AnyOf, Between, Clause, ConflictError, Engine, Some, point_id
 from a2m_semantic.points import (
     BRIEF,
+    GRAVE,
+    LIVE,
     WHOLE,
     Held,
     address_token,
     decode,
     encode,
+    grave_of,
     record_of,
 )
 from a2m_semantic.ranking import Ranking
@@ -34,15 +37,17 @@ from a2m_server.store import (
     Buried,
     Deleted,
     Entry,
+    Fetched,
     Filter,
     Forgotten,
     Found,
+    Inspected,
     Named,
     Page,
     Reason,
     Scope,
     Search,
-    SessionInfo,
+    Sessions,
     StoreInfo,
     Tombstone,
     Written,
@@ -82,6 +87,7 @@ class SemanticStore:
         self._lock = asyncio.Lock()
         self._shape = Shape(engine, metric, dimensions)
         self._ranking = Ranking(engine, metric)
+        self._age = int(tombstone_days * DAY_MS) * SEQ_PER_MS
         self._sweeper = Sweeper(engine, int(tombstone_days * DAY_MS))
 
     async def open(self) -> None:
@@ -154,7 +160,7 @@ class SemanticStore:
             elsewhere=await sessions.has_elsewhere(self._engine, page.filter),
         )
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         if scope.readable is None:
             where = All((self._clause(Filter(scope)), filters.key_clause(key)))
         else:
@@ -162,7 +168,7 @@ class SemanticStore:
         fields = [*BRIEF, "embedding"] if vectors else BRIEF
         found = [record_of(one) for one in await reading.everything(self._engine, where, fields)]
         found.sort(key=lambda record: (record.owner != scope.owner, record.owner is not None))
-        return found[0] if found else None
+        return Fetched(found[0] if found else None)
 
     async def forget(self, selected: Filter) -> Forgotten:
         where = self._clause(selected)
@@ -181,8 +187,8 @@ class SemanticStore:
             owners |= more
         return Forgotten([*owners], owners=owners)
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
-        return await sessions.summaries(self._engine, self._clause(Filter(scope)))
+    async def sessions(self, scope: Scope) -> Sessions:
+        return Sessions(await sessions.summaries(self._engine, self._clause(Filter(scope))))
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         async def work() -> int:
@@ -218,6 +224,12 @@ class SemanticStore:
 
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return [one.grave for one in await self._held(ids) if one.grave is not None]
+
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        oldest = float(self._clock() - self._age)
+        where = All((AnyOf("state", (GRAVE,)), Between("seq", gte=oldest)))
+        found = await reading.following(self._engine, where, ["grave"], limit, after)
+        return [grave_of(one) for one in found]
 
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         async def work() -> dict[str, Buried]:
@@ -274,6 +286,9 @@ class SemanticStore:
 
         await self._alone(work)
 
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        return Inspected(await remnants.find(self._engine, list(dict.fromkeys(ids))), (NAME,))
+
     async def _load_for(self, drafts: Sequence[Draft]) -> Batch:
         """A batch with all that the drafts' ids, keys and aliases lead to."""
         chosen = tuple(draft.id for draft in drafts if draft.chosen)
@@ -306,7 +321,8 @@ class SemanticStore:
         return [found[point] for point, name in points.items() if point in found and found[point].id == name]
 
     async def _highest_seq(self) -> int:
-        found = await self._engine.ordered(All(), ["seq"], 1, by="seq", descending=True)
+        live = AnyOf("state", LIVE)
+        found = await self._engine.ordered(live, ["seq"], 1, by="seq", descending=True)
         return int(found[0].payload["seq"]) if found else 0
 
     async def _store(self, batch: Batch) -> None:

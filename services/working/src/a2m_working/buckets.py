@@ -88,6 +88,10 @@ class Buckets(Protocol):
 
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]: ...
 
+    async def forgotten(self, limit: int, after: tuple[int, str] | None) -> list[tuple[int, str]]:
+        """The `seq` and id of what was forgotten, in order, beyond a position; some may be written anew."""
+        ...
+
     async def width(self) -> int | None:
         """The width of the vectors held, once one was."""
         ...

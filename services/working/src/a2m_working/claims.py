@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from a2m_server.store import Tombstone
 from a2m_working.database import Argument, Database, by_name
-from a2m_working.layout import encode
+from a2m_working.layout import DAY_MS, encode
+from a2m_working.listing import forgotten
 
 TAGS = 256
 
@@ -26,10 +28,12 @@ class Claims:
     after a fence in the old one has turned away those who claimed it before.
     """
 
-    def __init__(self, database: Database, prefix: str, keep_ms: int) -> None:
+    def __init__(self, database: Database, prefix: str, grave_ms: int) -> None:
         self._database = database
         self._prefix = prefix + "d:"
-        self._keep_ms = keep_ms
+        self._grave_ms = grave_ms
+        # Longer than a tombstone, which is found by its claim.
+        self._keep_ms = grave_ms + DAY_MS
 
     async def take_id(self, record_id: str, home: str) -> Claim:
         """The claim of an id: the one that exists, else `home`'s."""
@@ -89,6 +93,18 @@ class Claims:
         return [
             tag.decode() for tag in await self._database.command("SMEMBERS", f"{self._prefix}q:{session}")
         ]
+
+    async def list_forgotten(self, stones: Sequence[Tombstone]) -> None:
+        """List the tombstones among these that are of what was forgotten."""
+        arguments: list[Argument] = [self._grave_ms]
+        for stone in stones:
+            if stone.reason == "forgotten":
+                arguments += [stone.seq, stone.id]
+        if len(arguments) > 1:
+            await self._database.write("listing", self._prefix + "g", arguments)
+
+    async def forgotten(self, limit: int, after: tuple[int, str] | None) -> list[tuple[int, str]]:
+        return await forgotten(self._database, self._prefix + "g", self._grave_ms, limit, after)
 
     async def width(self, given: int | None) -> int | None:
         """The width of the store's vectors, which the first one `given` fixes."""

@@ -14,9 +14,9 @@ from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo,
 from a2m_working.buckets import BucketPage, Request
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import Database
-from a2m_working.layout import bucket_tag, decode, encode
+from a2m_working.layout import DAY_MS, bucket_tag, decode, encode
 from a2m_working.placement import Placement, segments
-from a2m_working.root import DAY_MS, Held, Root
+from a2m_working.root import Held, Root
 from a2m_working.rows import Row
 from a2m_working.settings import WorkingSettings
 
@@ -29,8 +29,7 @@ class Cluster:
     def __init__(self, database: Database, settings: WorkingSettings) -> None:
         self._database = database
         self._settings = settings
-        # Longer than a tombstone, which is found by its claim.
-        self._claims = Claims(database, settings.prefix, int(settings.tombstone_days * DAY_MS) + DAY_MS)
+        self._claims = Claims(database, settings.prefix, int(settings.tombstone_days * DAY_MS))
         self._placement = Placement(database, self._claims, self._root, settings.dimensions)
 
     async def put(self, drafts: Sequence[Draft], scope: Scope, *, transfer: bool) -> list[Written]:
@@ -72,6 +71,8 @@ class Cluster:
         for answer in await self._database.together(removals):
             outcomes |= answer
         gone = {i: claims[i] for i in claims if outcomes[i] == "deleted"}
+        if reason == "forgotten":
+            await self._claims.list_forgotten(await self.tombstones([*gone]))
         await self._release(gone, {row.id: row for row in rows})
         return outcomes
 
@@ -121,6 +122,7 @@ class Cluster:
             outcomes |= await self._root(claim.tag).bury([stone])
             if outcomes[stone.id] != "live":
                 await self._release({stone.id: claim}, {row.id: row for row in rows})
+        await self._claims.list_forgotten([s for s in stones if outcomes[s.id] != "live"])
         return outcomes
 
     async def count(
@@ -174,6 +176,9 @@ class Cluster:
         reads = [self._root(tag).tombstones(held) for tag, held in groups.items()]
         stones = {stone.id: stone for found in await self._database.together(reads) for stone in found}
         return [stones[i] for i in ids if i in stones]
+
+    async def forgotten(self, limit: int, after: tuple[int, str] | None) -> list[tuple[int, str]]:
+        return await self._claims.forgotten(limit, after)
 
     async def width(self) -> int | None:
         return self._settings.dimensions or await self._claims.width(None)

@@ -85,6 +85,17 @@ class Database:
         async with _translated():
             return await self._execute(*parts)
 
+    async def keys(self, prefix: str, size: int) -> AsyncGenerator[list[bytes]]:
+        """All keys that begin so, on every server, about `size` at a time; one may come twice."""
+        page: list[bytes] = []
+        async with _translated():
+            async for key in self._connected.scan_iter(match=_literal(prefix) + "*", count=size):
+                page.append(key)
+                if len(page) >= size:
+                    yield page
+                    page = []
+        yield page
+
     async def together(self, calls: Iterable[Awaitable[T]]) -> list[T]:
         """The results of calls made at once; the first failure is raised when all have ended."""
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -144,6 +155,11 @@ async def by_name(database: Database, key: str, size: int) -> AsyncGenerator[lis
         if len(members) < size:
             return
         start = "(" + members[-1].decode()
+
+
+def _literal(text: str) -> str:
+    """A pattern that matches a text alone."""
+    return "".join(f"\\{c}" if c in "*?[]^\\" else c for c in text)
 
 
 @asynccontextmanager

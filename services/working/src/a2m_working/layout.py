@@ -7,6 +7,8 @@ import json
 
 from a2m_server.store import Scope, Tombstone
 
+DAY_MS = 86_400_000
+
 
 def encode(name: str | None) -> str:
     """A name that may be null as a string that tells null from every name."""

@@ -14,7 +14,7 @@ from a2m_working.rows import created_at, row_of
 
 def written_of(parts: Sequence[Any]) -> Written | None:
     """What became of a draft, or None for one whose claim was given to another bucket."""
-    record_id, outcome, etag, revision, tier, *reason = (cast("bytes", part).decode() for part in parts)
+    record_id, outcome, etag, revision, tier, *more = (cast("bytes", part).decode() for part in parts)
     if outcome == "retry":
         return None
     return Written(
@@ -22,8 +22,9 @@ def written_of(parts: Sequence[Any]) -> Written | None:
         outcome=cast("Wrote", outcome),
         etag=etag,
         revision=int(revision),
-        reason=reason[0] if reason else "",
+        reason=more[0] if more else "",
         tier=tier[1:] if tier.startswith("=") else None,
+        elsewhere=more[1:] == ["1"],
     )
 
 

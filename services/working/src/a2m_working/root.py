@@ -12,12 +12,12 @@ from a2m_protocol.types import Draft
 from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.buckets import PAGE_BYTES, BucketPage, Request
 from a2m_working.database import Argument, Database, by_name
-from a2m_working.layout import bucket_tag, decode, encode, tombstone_of, tombstone_text, visibility
+from a2m_working.layout import DAY_MS, bucket_tag, decode, encode, tombstone_of, tombstone_text, visibility
+from a2m_working.listing import forgotten
 from a2m_working.results import page_of, refusal_of, session_of, written_of
 from a2m_working.rows import Row, draft_arguments, row_of
 from a2m_working.settings import WorkingSettings
 
-DAY_MS = 86_400_000
 STEP = 256
 
 
@@ -171,6 +171,9 @@ class Root:
             return []
         texts = await self._database.command("MGET", *(f"{self._root}t:{i}" for i in ids))
         return [tombstone_of(i, text) for i, text in zip(ids, texts, strict=True) if text is not None]
+
+    async def forgotten(self, limit: int, after: tuple[int, str] | None) -> list[tuple[int, str]]:
+        return await forgotten(self._database, self._root + "g", self._grave_ms, limit, after)
 
     async def width(self) -> int | None:
         stored = await self._database.command("GET", self._root + "w")

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from importlib import resources
 
 _PARTS = {
-    "write": ("ledger", "drafts", "write"),
-    "transfer": ("ledger", "drafts", "transfer"),
-    "remove": ("ledger", "remove"),
-    "bury": ("ledger", "bury"),
-    "count": ("ledger", "count"),
-    "settle": ("ledger", "settle"),
-    "page": ("rows", "page"),
+    "write": ("list", "ledger", "drafts", "write"),
+    "transfer": ("list", "ledger", "drafts", "transfer"),
+    "remove": ("list", "ledger", "remove"),
+    "bury": ("list", "ledger", "bury"),
+    "count": ("list", "ledger", "count"),
+    "settle": ("list", "ledger", "settle"),
+    "page": ("rows", "order", "page"),
+    "graves": ("rows", "order", "graves"),
     "read": ("rows", "read"),
     "fetch": ("rows", "fetch"),
     "sessions": ("rows", "sessions"),
     "claim": ("claim",),
-    "fence": ("ledger", "fence"),
+    "listing": ("list", "listing"),
+    "fence": ("list", "ledger", "fence"),
 }
 
 

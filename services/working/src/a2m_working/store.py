@@ -13,19 +13,22 @@ from a2m_server.store import (
     Buried,
     Deleted,
     Entry,
+    Fetched,
     Filter,
     Forgotten,
     Found,
+    Inspected,
     Named,
     Page,
     Reason,
     Scope,
     Search,
-    SessionInfo,
+    Sessions,
     StoreInfo,
     Tombstone,
     Written,
 )
+from a2m_working import remnants
 from a2m_working.buckets import Buckets
 from a2m_working.cluster import Cluster
 from a2m_working.database import Database
@@ -93,13 +96,13 @@ class WorkingStore:
         found = await _ordered(selection, page.limit)
         return Found([row.record() for row in found], elsewhere=selection.elsewhere)
 
-    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Record | None:
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         first = [owner for owner in dict.fromkeys((scope.owner, None)) if scope.sees(owner)]
         rest = sorted(owner for owner in scope.readable or () if owner is not None and owner != scope.owner)
         others = scope.readable is None
         rows = await self._buckets.fetch(key, [*first, *rest], others=others, whole=vectors)
         rows.sort(key=lambda row: (row.seq, row.id))
-        return rows[0].record() if rows else None
+        return Fetched(rows[0].record() if rows else None)
 
     async def forget(self, selected: Filter) -> Forgotten:
         gone: dict[str, int] = {}
@@ -118,10 +121,10 @@ class WorkingStore:
                 rows = [row for row in again if selection.admits(row)]
         return Forgotten(sorted(gone, key=lambda record_id: (gone[record_id], record_id)))
 
-    async def sessions(self, scope: Scope) -> list[SessionInfo]:
+    async def sessions(self, scope: Scope) -> Sessions:
         owners = None if scope.readable is None else list(scope.readable)
         found = await self._buckets.sessions(owners)
-        return sorted(found, key=lambda info: (info.session, info.owner or ""))
+        return Sessions(sorted(found, key=lambda info: (info.session, info.owner or "")))
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         once = Counter(set(ids))
@@ -139,12 +142,29 @@ class WorkingStore:
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return await self._buckets.tombstones(list(dict.fromkeys(ids))) if ids else []
 
+    async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+        found: list[Tombstone] = []
+        while len(found) < limit:
+            listed = await self._buckets.forgotten(limit - len(found), after)
+            if not listed:
+                break
+            after = listed[-1]
+            # Of what was written anew or forgotten once more meanwhile, the list is no longer true.
+            seqs = {record_id: seq for seq, record_id in listed}
+            stones = await self._buckets.tombstones([*seqs])
+            found += [s for s in stones if s.reason == "forgotten" and s.seq == seqs[s.id]]
+        return found
+
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         return await self._buckets.bury(tombstones) if tombstones else {}
 
     async def settle(self, named: Sequence[Named]) -> None:
         if named:
             await self._buckets.settle(named)
+
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        found = await remnants.find(self._database, self._settings.prefix, list(dict.fromkeys(ids)))
+        return Inspected(found, (self._settings.name,))
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         selection = Selection(self._buckets, selected, newest=False, enough=limit, after=after)

@@ -2,11 +2,12 @@
 
 from a2m_server.contract.moves import MoveContract
 from a2m_server.contract.reads import ReadContract
+from a2m_server.contract.remnants import RemnantContract
 from a2m_server.contract.samples import FIELDS, HOSTILE, draft, moved, name, where, within
 from a2m_server.contract.writes import WriteContract
 
 __all__ = ["FIELDS", "HOSTILE", "TierContract", "draft", "moved", "name", "where", "within"]
 
 
-class TierContract(WriteContract, ReadContract, MoveContract):
+class TierContract(WriteContract, ReadContract, MoveContract, RemnantContract):
     """Subclass it and give a fixture `store` that yields an open, possibly already used, `TierStore`."""

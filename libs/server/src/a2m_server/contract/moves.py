@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from a2m_protocol.clock import parse_ms, seq_of
@@ -148,7 +150,7 @@ class MoveContract:
         [refused] = await store.transfer([moved(record)])
         assert (refused.outcome, refused.reason) == ("refused", "forgotten")
         assert (await store.search(Search(within(str(one.session)), 5, text="secret"))).records == []
-        assert await store.fetch(str(one.key), EVERYONE, vectors=False) is None
+        assert (await store.fetch(str(one.key), EVERYONE, vectors=False)).record is None
         assert await store.delete_if([Named(one.id, record.etag)], "moved", "t") == {one.id: "forgotten"}
         [again] = await store.write([one], EVERYONE)
         assert again.outcome == "created"
@@ -178,6 +180,40 @@ class MoveContract:
         assert (refused.outcome, refused.reason) == ("refused", "forgotten")
         [newer] = await store.transfer([draft(id=absent, seq=record.seq + 1)])
         assert newer.outcome == "created"
+
+    async def test_what_was_forgotten_is_listed_in_order_page_by_page(self, store: TierStore) -> None:
+        drafts = [draft(owner=name("o"), session=name(), key=name("k")) for _ in range(7)]
+        gone, again, left, undone = drafts[:4], drafts[4], drafts[5], drafts[6]
+        written = {w.id: w for w in await store.write(drafts, EVERYONE)}
+        start = (max(r.seq for r in await store.read([d.id for d in drafts])) - 1, "")
+        await store.forget(Filter(ids=tuple(d.id for d in [*gone[:2], again])))
+        await store.write([again], EVERYONE)
+        await store.delete_if([Named(left.id, written[left.id].etag)], "moved", "t")
+        await store.delete_if([Named(undone.id, written[undone.id].etag)], "undo", None)
+        await store.delete_if([Named(gone[2].id, written[gone[2].id].etag)], "forgotten", None)
+        first = await store.graves(2, start)
+        last = first[-1]
+        await store.forget(Filter(ids=(gone[3].id,)))
+        elsewhere = Tombstone(name(), "forgotten", last.seq + 1, owner="ann")
+        outdated = Tombstone(name(), "forgotten", seq_of(1))
+        await store.bury([elsewhere, outdated, Tombstone(name(), "moved", last.seq + 2)])
+        rest: list[Tombstone] = []
+        while page := await store.graves(2, (last.seq, last.id)):
+            assert len(page) <= 2
+            rest += page
+            last = page[-1]
+        found = [*first, *rest]
+        assert [(g.seq, g.id) for g in found] == sorted((g.seq, g.id) for g in found)
+        assert {g.id for g in found} == {*(d.id for d in gone), elsewhere.id}
+        assert len(found) == 5
+        assert elsewhere in found
+        assert [(g.owner, g.session, g.key) for g in found if g.id == gone[0].id] == [
+            (gone[0].owner, gone[0].session, gone[0].key)
+        ]
+        assert {g.id: g for g in await store.tombstones([g.id for g in found])} == {g.id: g for g in found}
+        await store.bury([replace(elsewhere, seq=elsewhere.seq + 1_000)])
+        held = await store.graves(1_000, start)
+        assert [g.seq for g in held if g.id == elsewhere.id] == [elsewhere.seq + 1_000]
 
     async def test_a_moved_tombstone_claims_an_id_and_marks_the_session(self, store: TierStore) -> None:
         session = name()

@@ -21,7 +21,7 @@ class ReadContract:
         assert {r.content for r in hits.records} == {"mine", "pooled"}
         assert (await store.forget(Filter(scope, ids=(drafts[1].id,)))).ids == []
         assert await store.reinforce([drafts[1].id], 1.0, scope) == 0
-        listed = [s for s in await store.sessions(scope) if s.session == session]
+        listed = [s for s in (await store.sessions(scope)).sessions if s.session == session]
         assert {s.owner: s.records for s in listed} == {a: 1, None: 1}
         fresh = name()
         with pytest.raises(A2MError) as denied:
@@ -151,7 +151,7 @@ class ReadContract:
         drafts = [draft(str(n), owner=owner, session=session) for n in range(3)]
         await store.write([*drafts, draft(owner=owner)], EVERYONE)
         assert sum((await store.counts(scope)).values()) == before + 4
-        [listed] = [s for s in await store.sessions(scope) if s.session == session]
+        [listed] = [s for s in (await store.sessions(scope)).sessions if s.session == session]
         records = (await store.timeline(Page(within(session)))).records
         assert (listed.records, listed.owner) == (3, owner)
         assert (listed.opened_at, listed.touched_at) == (records[0].created_at, records[-1].created_at)
@@ -163,7 +163,7 @@ class ReadContract:
         assert record.etag != records[0].etag
         await store.forget(within(session))
         assert sum((await store.counts(scope)).values()) == before + 1
-        assert not [s for s in await store.sessions(scope) if s.session == session]
+        assert not [s for s in (await store.sessions(scope)).sessions if s.session == session]
 
     async def test_entries_page_through_what_matches_oldest_first(self, store: TierStore) -> None:
         session, group = name(), name("g")

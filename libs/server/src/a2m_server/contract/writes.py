@@ -61,7 +61,7 @@ class WriteContract:
             Page(Filter(Scope.of(one.owner), where(session=one.session, role=hostile, **{hostile: hostile})))
         )
         assert [r.id for r in found.records] == [one.id]
-        kept = await store.fetch(one.key, Scope.of(one.owner), vectors=False)
+        kept = (await store.fetch(one.key, Scope.of(one.owner), vectors=False)).record
         assert kept is not None
         assert kept.id == one.id
         assert (await store.forget(Filter(ids=(one.id,)))).ids == [one.id]
@@ -109,7 +109,7 @@ class WriteContract:
         [before] = await store.read([first.id])
         [written] = await store.write([second], EVERYONE)
         assert (written.id, written.outcome, written.revision) == (first.id, "replaced", 1)
-        after = await store.fetch(key, Scope.of(owner), vectors=False)
+        after = (await store.fetch(key, Scope.of(owner), vectors=False)).record
         assert after is not None
         assert (after.id, after.content, after.metadata, after.session) == (
             first.id,
@@ -123,7 +123,7 @@ class WriteContract:
         await store.write([draft("newest", key=key, owner=owner)], EVERYONE)
         [late] = await store.write([second], EVERYONE)
         assert late.outcome == "existing"
-        newest = await store.fetch(key, Scope.of(owner), vectors=False)
+        newest = (await store.fetch(key, Scope.of(owner), vectors=False)).record
         assert newest is not None
         assert (newest.content, newest.revision) == ("newest", 2)
 
@@ -131,16 +131,16 @@ class WriteContract:
         key, owner = name("k"), name()
         pooled, own = draft("pooled", key=key), draft("own", key=key, owner=owner)
         await store.write([pooled], EVERYONE)
-        fallback = await store.fetch(key, Scope.of(owner), vectors=False)
+        fallback = (await store.fetch(key, Scope.of(owner), vectors=False)).record
         assert fallback is not None
         assert fallback.content == "pooled"
         await store.write([own], EVERYONE)
-        mine = await store.fetch(key, Scope.of(owner), vectors=False)
-        theirs = await store.fetch(key, POOLED, vectors=False)
+        mine = (await store.fetch(key, Scope.of(owner), vectors=False)).record
+        theirs = (await store.fetch(key, POOLED, vectors=False)).record
         assert mine is not None
         assert theirs is not None
         assert (mine.content, theirs.content) == ("own", "pooled")
-        assert await store.fetch(name("k"), EVERYONE, vectors=False) is None
+        assert (await store.fetch(name("k"), EVERYONE, vectors=False)).record is None
 
     async def test_key_prefix_matches_what_is_at_or_beneath(self, store: TierStore) -> None:
         root = name("r%_*")

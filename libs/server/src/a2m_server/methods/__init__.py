@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from a2m_protocol.errors import JsonObject
 from a2m_protocol.types import Capability
 from a2m_server.call import Call
-from a2m_server.methods import eventing, extensions, facts, reading, reorganizing, sessions, writing
+from a2m_server.methods import (
+    eventing,
+    extensions,
+    facts,
+    reading,
+    remnants,
+    reorganizing,
+    sessions,
+    writing,
+)
 
 Answer = Callable[[Call], Awaitable[JsonObject]]
 
@@ -48,5 +57,7 @@ EXTENSIONS: Mapping[str, tuple[str, Answer]] = {
     "memory/read": ("list", extensions.read),
     "memory/touch": ("touch", extensions.touch),
     "memory/settle": ("arrivals", extensions.settle),
+    "memory/remnants": ("verify", remnants.remnants),
+    "memory/erase": ("erase", remnants.erase),
 }
 """Methods of our own, each with the extension that it belongs to."""

@@ -11,7 +11,9 @@ from a2m_server.identity import Peer
 
 async def poll(call: Call) -> JsonObject:
     params = call.params
-    polled = call.server.events.poll(params.text("cursor"), params.limit(), _kinds(call), call.scope)
+    polled = await call.server.events.poll(
+        params.text("cursor"), params.limit(), _kinds(call), call.scope
+    )
     events: list[Json] = [*polled.events]
     result: JsonObject = {"events": events, "cursor": polled.cursor}
     if polled.more:

@@ -29,35 +29,42 @@ async def forget_if(call: Call) -> JsonObject:
     if reason is None:
         raise invalid_params(f"reason: expected one of {', '.join(REASONS)}")
     target = call.params.name("target")
-    await _guard(call, [name.id for name in named])
-    return _outcomes(await _tier(call).delete_if(named, reason, target) if named else {})
+    await guard(call, [name.id for name in named])
+    return _outcomes(await tier_of(call).delete_if(named, reason, target) if named else {})
 
 
 async def tombstones(call: Call) -> JsonObject:
-    """The tombstones of `ids`, or, given `tombstones`, put them."""
+    """The tombstones of `ids`; given `tombstones`, put them; given `limit` instead, a page of the forgotten.
+
+    Such a page is by `seq` then id, beyond `after`. Unless it is the last, the answer has the next `after`.
+    """
     if call.params.raw("tombstones") is not None:
         graves = [Tombstone(**grave.model_dump()) for grave in _read(call, "tombstones", _Tombstone)]
         for grave in graves:
             if not call.scope.sees(grave.owner):
                 raise scope_denied(f"the tombstone of {grave.id!r} names an owner that this caller may not")
-        await _guard(call, [grave.id for grave in graves])
-        return _outcomes(await _tier(call).bury(graves) if graves else {})
+        await guard(call, [grave.id for grave in graves])
+        return _outcomes(await tier_of(call).bury(graves) if graves else {})
+    if "ids" not in call.params and "limit" in call.params:
+        limit = _page_size(call)
+        found = await tier_of(call).graves(limit, _position(call.params.raw("after")))
+        page: JsonObject = {"tombstones": _graves(call, found)}
+        if len(found) == limit:
+            page["after"] = [found[-1].seq, found[-1].id]
+        return page
     ids = call.params.required_ids()
-    found = await _tier(call).tombstones(ids) if ids else []
-    return {"tombstones": [_fields(asdict(grave)) for grave in found if call.scope.sees(grave.owner)]}
+    return {"tombstones": _graves(call, await tier_of(call).tombstones(ids) if ids else [])}
 
 
 async def list_entries(call: Call) -> JsonObject:
     """Records without their content, oldest first, a page at a time; `more` says that it was full."""
     check_tiers(call.params, ("tier",), call.info)
     require_filter(call, "key_prefix", Capability.KEYS)
-    limit = call.params.limit() or MAX_ENTRIES
-    if limit > MAX_ENTRIES:
-        raise invalid_params(f"limit: {limit} is above the {MAX_ENTRIES} entries of a page")
+    limit = _page_size(call)
     after = _position(call.params.raw("after"))
     selected = replace(call.selected(), arrived=call.params.flag("arrived"))
     await call.server.accesses.settle()
-    found = await _tier(call).entries(selected, limit, after)
+    found = await tier_of(call).entries(selected, limit, after)
     entries: list[Json] = [_entry(entry) for entry in found]
     return {"entries": entries, "more": len(found) == limit}
 
@@ -65,7 +72,7 @@ async def list_entries(call: Call) -> JsonObject:
 async def read(call: Call) -> JsonObject:
     """Records whole, with vectors, features and aliases."""
     ids = call.params.required_ids()
-    found = await _tier(call).read(ids) if ids else []
+    found = await tier_of(call).read(ids) if ids else []
     records: list[Json] = [*call.wire([r for r in found if call.scope.sees(r.owner)], private=True)]
     return {"records": records}
 
@@ -73,9 +80,9 @@ async def read(call: Call) -> JsonObject:
 async def settle(call: Call) -> JsonObject:
     """Take the mark of a move under way from records that are named by id and etag."""
     named = [Named(name.id, name.etag) for name in _read(call, "records", _Named)]
-    await _guard(call, [name.id for name in named])
+    await guard(call, [name.id for name in named])
     if named:
-        await _tier(call).settle(named)
+        await tier_of(call).settle(named)
     return {}
 
 
@@ -87,7 +94,7 @@ async def touch(call: Call) -> JsonObject:
         at = format_ms(parse_ms(at))
     except ValueError as error:
         raise invalid_params(f"at: {error}") from None
-    await _guard(call, ids)
+    await guard(call, ids)
     if ids:
         await call.store.touch(ids, at)
     return {}
@@ -125,6 +132,13 @@ def _read(call: Call, name: str, model: type[_Item]) -> list[_Item]:
     return items
 
 
+def _page_size(call: Call) -> int:
+    limit = call.params.limit() or MAX_ENTRIES
+    if limit > MAX_ENTRIES:
+        raise invalid_params(f"limit: {limit} is above the {MAX_ENTRIES} entries of a page")
+    return limit
+
+
 def _position(value: object) -> tuple[int, str] | None:
     if value is None:
         return None
@@ -136,18 +150,23 @@ def _position(value: object) -> tuple[int, str] | None:
             raise invalid_params("after: expected [seq, id] of the last entry seen")
 
 
-async def _guard(call: Call, ids: Sequence[str]) -> None:
+async def guard(call: Call, ids: Sequence[str]) -> None:
     """Raise -32005 where a live record of `ids` is one that the caller may not see."""
     if call.scope.readable is None or not ids:
         return
     selected = Filter(EVERYONE, ids=tuple(dict.fromkeys(ids)))
-    if any(not call.scope.sees(e.owner) for e in await _tier(call).entries(selected, len(ids), None)):
+    if any(not call.scope.sees(e.owner) for e in await tier_of(call).entries(selected, len(ids), None)):
         raise scope_denied("an id is of a record that this caller may not name")
 
 
-def _tier(call: Call) -> TierStore:
+def tier_of(call: Call) -> TierStore:
     """The store as one that has our extensions, which the dispatcher looked up in its `info`."""
     return cast("TierStore", call.store)
+
+
+def _graves(call: Call, found: Sequence[Tombstone]) -> list[Json]:
+    """Tombstones as JSON, those of owners that the caller may see."""
+    return [_fields(asdict(grave)) for grave in found if call.scope.sees(grave.owner)]
 
 
 def _entry(entry: Entry) -> JsonObject:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from a2m_protocol.errors import JsonObject
 from a2m_server.call import Call
+from a2m_server.methods.reading import silent
 
 
 async def fetch(call: Call) -> JsonObject:
     key = call.params.required("key")
     vectors = call.vectors
     await call.server.accesses.settle()
-    record = await call.store.fetch(key, call.scope, vectors=vectors)
-    return {"record": None if record is None else call.wire([record])[0]}
+    found = await call.store.fetch(key, call.scope, vectors=vectors)
+    record = None if found.record is None else call.wire([found.record])[0]
+    return {"record": record, **silent(found.degraded)}
 
 
 async def reinforce(call: Call) -> JsonObject:

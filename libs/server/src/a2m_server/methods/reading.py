@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from a2m_protocol.clock import format_ms
@@ -11,7 +12,7 @@ from a2m_protocol.types import Capability
 from a2m_server import prompt
 from a2m_server.call import Call
 from a2m_server.params import DEFAULT_RECALL
-from a2m_server.store import Found, Page, Search
+from a2m_server.store import Degraded, Found, Page, Search
 
 
 async def recall(call: Call) -> JsonObject:
@@ -85,7 +86,9 @@ def _rendering(call: Call) -> prompt.Rendering | None:
 
 def _answer(call: Call, found: Found) -> JsonObject:
     records: list[Json] = [*call.wire(found.records)]
-    result: JsonObject = {"records": records}
-    if found.degraded:
-        result["degraded"] = [{"tier": d.tier, "reason": d.reason} for d in found.degraded]
-    return result
+    return {"records": records, **silent(found.degraded)}
+
+
+def silent(degraded: Sequence[Degraded]) -> JsonObject:
+    """What an answer says of the tiers that had no part in it; nothing where all answered."""
+    return {"degraded": [{"tier": d.tier, "reason": d.reason} for d in degraded]} if degraded else {}

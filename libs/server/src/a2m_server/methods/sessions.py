@@ -9,12 +9,14 @@ from a2m_protocol.types import Capability
 from a2m_protocol.where import Condition, Op, Where
 from a2m_server import events
 from a2m_server.call import Call
+from a2m_server.methods.reading import silent
 from a2m_server.methods.reorganizing import told
 from a2m_server.store import Consolidated, Filter, Page, SessionInfo, TieredStore
 
 
 async def list_sessions(call: Call) -> JsonObject:
-    return {"sessions": [_wire(call, info) for info in await call.store.sessions(call.scope)]}
+    found = await call.store.sessions(call.scope)
+    return {"sessions": [_wire(call, info) for info in found.sessions], **silent(found.degraded)}
 
 
 async def close_session(call: Call) -> JsonObject:
@@ -33,7 +35,8 @@ async def close_session(call: Call) -> JsonObject:
 async def _owners(call: Call, session: str) -> set[str | None]:
     """Whose session it is; none where there is no such session."""
     if call.scope.readable is None:
-        return {info.owner for info in await call.store.sessions(call.scope) if info.session == session}
+        found = (await call.store.sessions(call.scope)).sessions
+        return {info.owner for info in found if info.session == session}
     return {owner for owner in call.scope.readable if await _is_of(call, session, owner)}
 
 

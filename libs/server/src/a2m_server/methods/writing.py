@@ -10,6 +10,7 @@ from a2m_protocol.types import Capability, Draft, Provenance
 from a2m_server import events
 from a2m_server.call import Call
 from a2m_server.drafts import new_id, read_drafts
+from a2m_server.methods import remnants
 from a2m_server.methods.reading import require_filter
 from a2m_server.store import POOLED, Filter, Page, Scope, TierStore, Written
 from a2m_server.summarize import extract, newest
@@ -33,11 +34,18 @@ async def remember(call: Call) -> JsonObject:
 
 
 async def forget(call: Call) -> JsonObject:
+    """Forget what is selected; with `erase` out of history too, and so also what named ids left there."""
+    erase = call.params.flag("erase")
+    if erase:
+        call.require_extension("erase")
     call.require_selector()
     require_filter(call, "key_prefix", Capability.KEYS)
     selected = call.selected()
     if selected.ids == () or selected.words == ():
         return {"forgotten": 0}
+    named = list(selected.ids or ()) if erase and selected == Filter(call.scope, ids=selected.ids) else []
+    if named:
+        await remnants.check_named(call, named)
     receipt = await call.store.forget(selected)
     if receipt.ids:
         call.server.events.add(
@@ -48,6 +56,10 @@ async def forget(call: Call) -> JsonObject:
         result["tiers"] = dict(receipt.tiers)
     if call.privileged:
         result["ids"] = [*receipt.ids]
+    if erase:
+        result |= await remnants.erase_forgotten(call, [*dict.fromkeys([*named, *receipt.ids])], receipt)
+    elif receipt.history:
+        result["history"] = dict(receipt.history)
     return result
 
 
@@ -117,6 +129,8 @@ def _receipt(wrote: Written) -> JsonObject:
         receipt["etag"] = wrote.etag
     if wrote.reason:
         receipt["reason"] = wrote.reason
+    if wrote.elsewhere:
+        receipt["elsewhere"] = True
     if wrote.tier is not None:
         receipt["tier"] = wrote.tier
     return receipt

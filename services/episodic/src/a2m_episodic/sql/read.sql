@@ -52,6 +52,12 @@ SELECT $columns, v.vec
 FROM records r LEFT JOIN vectors v ON v.pk = r.pk
 WHERE r.id = ANY(%(ids)s::text[])
 
+-- name: forgotten
+SELECT id, reason, seq, owner, key, session, target, moves FROM tombstones
+WHERE reason = 'forgotten' AND seq >= %(seq)s AND (seq, id) > (%(seq)s, %(id)s)
+    AND seq >= (extract(epoch FROM clock_timestamp()) - %(seconds)s) * 1000000
+ORDER BY seq, id LIMIT %(limit)s
+
 -- name: found
 SELECT $columns, v.vec
 FROM records r LEFT JOIN vectors v ON v.pk = r.pk AND %(vectors)s

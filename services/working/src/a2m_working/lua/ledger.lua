@@ -89,10 +89,12 @@ local function grave(id)
   return graves[id]
 end
 
+local forgotten = {}
 -- A tombstone: reason, seq, moves, owner, session, target, key.
 local function bury(id, stone)
   graves[id] = stone
   push('SET', root .. 't:' .. id, cjson.encode(stone), 'PX', grave_ms)
+  forgotten[id] = stone[REASON] == 'forgotten' and stone[DEATH] or ''
 end
 
 local function remove(record)
@@ -139,6 +141,7 @@ local function keep(id, home, state, body)
   if state[ARRIVAL] ~= '' then push('ZADD', root .. 'n', 0, id) end
   if grave(id) then
     push('DEL', root .. 't:' .. id)
+    forgotten[id] = ''
     graves[id] = false
   end
   home.held = home.held + 1
@@ -200,6 +203,8 @@ local function commit()
   end
   if floor then push('SET', root .. 'l', int(floor)) end
   for _, command in ipairs(queue) do call(unpack(command)) end
+  -- On a Cluster the directory has the list.
+  if root == prefix then list(root .. 'g', forgotten, now, grave_ms) end
   for owner, difference in pairs(totals) do
     if difference < 0 and call('HGET', root .. 'o', owner) == '0' then call('HDEL', root .. 'o', owner) end
   end

@@ -7,16 +7,6 @@
 local whole, newest, budget = ARGV[3] == '1', ARGV[4] == 'newest', tonumber(ARGV[5])
 local FIRST_CHUNK, MAX_CHUNK = 16, 256
 
-local function precedes(a, b)
-  -- Bytes, not the server's locale as `<` would.
-  local length = math.min(#a, #b)
-  for at = 1, length do
-    local x, y = string.byte(a, at), string.byte(b, at)
-    if x ~= y then return x < y end
-  end
-  return #a < #b
-end
-
 -- How many records lie at or before a position, which may have been deleted meanwhile.
 local function offset(z, seq, id)
   local held = call('ZSCORE', z, id)

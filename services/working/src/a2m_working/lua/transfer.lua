@@ -38,8 +38,9 @@ local function transfer(draft)
   if found then remove(found) end
   state[ETAG] = etag()
   if state[SALIENCE] == '' then state[SALIENCE] = '1' end
-  keep(draft.id, bucket(draft.tag, draft.owner, draft.session), state, draft)
-  return {draft.id, 'created', state[ETAG], state[REVISION], '', ''}
+  local home = bucket(draft.tag, draft.owner, draft.session)
+  keep(draft.id, home, state, draft)
+  return {draft.id, 'created', state[ETAG], state[REVISION], '', '', home.elsewhere and '1' or ''}
 end
 
 local refused = refusal()

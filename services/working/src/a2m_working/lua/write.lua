@@ -1,4 +1,5 @@
--- Append drafts: all or nothing. Returns the refusal, or {'ok', {id, outcome, etag, revision, tier} ...}.
+-- Append drafts: all or nothing. Returns the refusal, or {'ok', {id, outcome, etag, revision, tier} ...}, with
+-- what is created also no reason and '1' where its session has records elsewhere.
 local function rewrite(old, draft)
   local state = draft.state
   state[ETAG] = etag()
@@ -25,7 +26,7 @@ local function create(draft, stone)
   state[ETAG], state[SEQ] = etag(), int(seq)
   if state[SALIENCE] == '' then state[SALIENCE] = '1' end
   keep(draft.id, home, state, draft)
-  return {draft.id, 'created', state[ETAG], state[REVISION], ''}
+  return {draft.id, 'created', state[ETAG], state[REVISION], '', '', home.elsewhere and '1' or ''}
 end
 
 local function write(draft)

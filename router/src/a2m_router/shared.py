@@ -1,0 +1,36 @@
+"""What several routers over the same tiers have in common."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from a2m_router.eventstream import EventStream
+from a2m_router.leases import Leases
+from a2m_router.link import connect
+from a2m_router.roster import SharedReaders
+
+
+class Shared:
+    """Locks, readers and events over one Redis or Valkey; use as an async context manager.
+
+    `patience` is how long a read may take, in seconds. Raises `ValueError` for an unusable URL.
+    """
+
+    def __init__(self, url: str, patience: float) -> None:
+        self._redis = connect(url)
+        self.locks = Leases(self._redis)
+        self.readers = SharedReaders(self._redis, patience)
+        self.events = EventStream(self._redis)
+
+    async def __aenter__(self) -> Self:
+        await self.readers.open()
+        await self.events.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.events.close()
+        await self.readers.close()
+        await self._redis.aclose()

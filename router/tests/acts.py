@@ -1,0 +1,113 @@
+"""What callers of a federation do in scenes; each act says what it was told."""
+
+from __future__ import annotations
+
+import oracle
+from explorer import Violation
+from scenes import AGAIN, SESSION, Scene
+
+from a2m_protocol.types import Draft
+from a2m_router.federation import Federation
+from a2m_server.contract import where, within
+from a2m_server.store import EVERYONE, Filter, Page, Search
+
+LATER = Draft(id="later", content="later words", session=SESSION, group="g")
+
+
+async def close(scene: Scene, router: Federation) -> None:
+    await router.close_session(SESSION, EVERYONE)
+
+
+async def sweep(scene: Scene, router: Federation) -> None:
+    await router.consolidate()
+
+
+async def promote(scene: Scene, router: Federation) -> None:
+    """To the last tier of the scene."""
+    await router.promote([*scene.begun], scene.configs[-1].name, 0.0, EVERYONE)
+
+
+async def promote_up(scene: Scene, router: Federation) -> None:
+    """The same, with some salience on arrival."""
+    for thing in scene.begun:
+        scene.added.setdefault(thing, []).append((2.0, None))
+    moved = await router.promote([*scene.begun], scene.configs[-1].name, 2.0, EVERYONE)
+    for thing in scene.begun:
+        at = scene.added[thing].index((2.0, None))
+        scene.added[thing][at] = (2.0, int(thing in moved))
+
+
+async def forget_by_id(scene: Scene, router: Federation) -> None:
+    with scene.doing("one", oracle.forgotten):
+        await router.forget(Filter(ids=("one",)))
+
+
+async def forget_by_words(scene: Scene, router: Federation) -> None:
+    with scene.doing("one", oracle.forgotten_where("first")):
+        await router.forget(Filter(words=("first",)))
+
+
+async def forget_by_where(scene: Scene, router: Federation) -> None:
+    with scene.doing("one", oracle.forgotten):
+        await router.forget(Filter(where=where(session=SESSION)))
+
+
+async def read(scene: Scene, router: Federation) -> None:
+    with scene.reading(scene.things, ordered=True) as told:
+        told.shown = (await router.timeline(Page(within(SESSION)))).records
+
+
+async def read_everything(scene: Scene, router: Federation) -> None:
+    with scene.reading(scene.things, ordered=True) as told:
+        told.shown = (await router.timeline(Page(Filter()))).records
+
+
+async def recall(scene: Scene, router: Federation) -> None:
+    with scene.reading(scene.things) as told:
+        told.shown = (await router.search(Search(Filter(), 5, text="words"))).records
+
+
+async def fetch(scene: Scene, router: Federation) -> None:
+    with scene.reading(("one",)) as told:
+        record = (await router.fetch("k", EVERYONE, vectors=False)).record
+        told.shown = [record] if record is not None else []
+
+
+async def reinforce(scene: Scene, router: Federation) -> None:
+    added = scene.added.setdefault("one", [])
+    added.append((1.0, None))
+    count = await router.reinforce(["one"], 1.0, EVERYONE)
+    added[added.index((1.0, None))] = (1.0, count)
+    if count != 1 and not any(deed.thing == "one" for deed in scene.deeds):
+        raise Violation(f"I1: a reinforcement found {count} records")
+
+
+async def touch(scene: Scene, router: Federation) -> None:
+    touched = scene.touched.setdefault("one", [])
+    at = len(touched)
+    touched.append(False)
+    await router.touch(["one"], "2026-01-01T00:00:00.000Z")
+    touched[at] = True
+
+
+async def retry(scene: Scene, router: Federation) -> None:
+    """The write of what is there already, once more; of what was forgotten, it is a write of the client's own."""
+    [draft] = scene.plan.first
+    with scene.doing("one", oracle.written(draft)):
+        [written] = await router.write([draft], EVERYONE)
+    if written.id != "one":
+        raise Violation(f"I7: a retry was told {written}")
+    if written.outcome != "existing" and len(scene.deeds) == 1:
+        raise Violation(f"I7: a retry was told {written.outcome}")
+
+
+async def rewrite(scene: Scene, router: Federation) -> None:
+    with scene.doing("one", oracle.written(AGAIN)):
+        await router.write([AGAIN], EVERYONE)
+
+
+async def join(scene: Scene, router: Federation) -> None:
+    """A late member of the group."""
+    scene.expect(LATER, oracle.State())
+    with scene.doing("later", oracle.written(LATER)):
+        await router.write([LATER], EVERYONE)
