@@ -38,17 +38,17 @@ async def promote_up(scene: Scene, router: Federation) -> None:
 
 
 async def forget_by_id(scene: Scene, router: Federation) -> None:
-    with scene.doing("one", oracle.forgotten):
+    with scene.doing("one", oracle.forgotten, forgets=True):
         await router.forget(Filter(ids=("one",)))
 
 
 async def forget_by_words(scene: Scene, router: Federation) -> None:
-    with scene.doing("one", oracle.forgotten_where("first")):
+    with scene.doing("one", oracle.forgotten_where("first"), forgets=True):
         await router.forget(Filter(words=("first",)))
 
 
 async def forget_by_where(scene: Scene, router: Federation) -> None:
-    with scene.doing("one", oracle.forgotten):
+    with scene.doing("one", oracle.forgotten, forgets=True):
         await router.forget(Filter(where=where(session=SESSION)))
 
 

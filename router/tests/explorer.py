@@ -59,7 +59,8 @@ class Ending:
 class World:
     """What one run is about: its stores, its actors, and how to repair and judge it when all is over.
 
-    `memory` gives what the routers and actors know beyond what they were answered. The actors of `crashes`
+    `memory` gives what the routers and actors know beyond what they were answered; `check_always` raises a
+    `Violation` of what must hold at any moment. The actors of `crashes`
     may die, together, at any point, with `late` also with calls under way that happen afterwards. One of the
     answers to the actors of `loses` may be lost.
     """
@@ -68,6 +69,7 @@ class World:
     actors: Mapping[str, Callable[[], Awaitable[None]]]
     judge: Callable[[Ending], Awaitable[None]]
     memory: Callable[[], Hashable] = lambda: None
+    check_always: Callable[[], None] = lambda: None
     crashes: Sequence[str] = ()
     late: bool = False
     loses: Sequence[str] = ()
@@ -132,8 +134,10 @@ class Run:
         self.tasks = {name: self.loop.create_task(_act(name, actor)) for name, actor in self.world.actors.items()}
         try:
             while options := self._options():
-                if len(self.taken) >= len(self.prefix) and not self._is_new():
-                    return None
+                if len(self.taken) >= len(self.prefix):
+                    if not self._is_new():
+                        return None
+                    self.world.check_always()
                 at = len(self.taken)
                 choice = self.prefix[at] if at < len(self.prefix) else 0
                 self.taken.append(choice)
@@ -142,6 +146,8 @@ class Run:
                     break
                 options[choice]()
             return self._told() or self._judged()
+        except Violation as violation:
+            return str(violation)
         finally:
             self.schedule.kill(self.tasks)
             for task in self.tasks.values():

@@ -43,6 +43,7 @@ class Deed:
     thing: str
     change: Change
     after: frozenset[int]
+    forgets: bool = False
     ended: bool = False
 
 

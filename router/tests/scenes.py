@@ -25,7 +25,8 @@ from a2m_server.contract import within
 from a2m_server.events import EventLog
 from a2m_server.store import EVERYONE, Filter, Page, Search, TierStore
 
-NOW = 1_700_000_000_000_000
+BEFORE = 1_700_000_000_000_000
+NOW = BEFORE + 1_000_000
 SESSION = "s"
 URL = "http://127.0.0.1:1"
 TIERS = {
@@ -151,7 +152,8 @@ class Scene:
         self.schedule = schedule
         self.plan = plan
         self.configs = plan.configs or tuple(TIERS[name] for name in plan.tiers)
-        self.stores = {c.name: plan.tier(c.name, c.kind, clock=lambda: NOW) for c in self.configs}
+        self.now = BEFORE
+        self.stores = {c.name: plan.tier(c.name, c.kind, clock=self.clock) for c in self.configs}
         self.queue = Queue()
         self.readers = QueuedReaders(self.queue)
         locks = QueuedLocks(self.queue)
@@ -168,6 +170,10 @@ class Scene:
         self.order: list[str] = []
         self.begun: dict[str, Record] = {}
 
+    def clock(self) -> int:
+        """Microseconds since 1970. It stands still: no order of calls can be told by it."""
+        return self.now
+
     def router(self, locks: Locks | None = None) -> Federation:
         members = [
             Member(c, cast("TierStore", Gated(self.stores[c.name], self.schedule, c.name)))
@@ -181,7 +187,7 @@ class Scene:
             locks=locks,
             readers=self.readers,
             interval=3_600,
-            clock=lambda: NOW,
+            clock=self.clock,
             counts=COUNTS,
         )
 
@@ -189,6 +195,7 @@ class Scene:
         self.schedule.freely = True
         self.schedule.loop.complete(self._prepare())
         self.schedule.freely = False
+        self.now = NOW
         actors = {
             f"{at} {_name(act)}": partial(self._act, act, self.routers[0 if at == 0 else -1])
             for at, act in enumerate(self.plan.actors)
@@ -200,6 +207,7 @@ class Scene:
             actors,
             self.judge,
             self.memory,
+            self.check_always,
             crashes=first if self.plan.crash else (),
             late=self.plan.late,
             loses=first[:1] if self.plan.loses else (),
@@ -234,9 +242,9 @@ class Scene:
         self.order.append(draft.id)
 
     @contextmanager
-    def doing(self, thing: str, change: Change) -> Iterator[Deed]:
+    def doing(self, thing: str, change: Change, *, forgets: bool = False) -> Iterator[Deed]:
         """Something that changes a thing: it begins now, and has ended if the block ends well."""
-        deed = Deed(thing, change, self.ended)
+        deed = Deed(thing, change, self.ended, forgets)
         self.deeds.append(deed)
         yield deed
         deed.ended = True
@@ -263,6 +271,21 @@ class Scene:
             repr(self.added),
             repr(self.touched),
         )
+
+    def check_always(self) -> None:
+        """At any moment everything is somewhere, and a group whole in one tier, unless it may be forgotten."""
+        doomed = {deed.thing for deed in self.deeds if deed.forgets}
+        held = [store.ledger.records for store in self.stores.values()]
+        groups: dict[str | None, list[str]] = {}
+        for thing, record in self.begun.items():
+            if thing not in doomed:
+                groups.setdefault(record.group or thing, []).append(thing)
+        for group, things in groups.items():
+            for thing in things:
+                if not any(thing in records for records in held):
+                    raise Violation(f"I1: {thing} is nowhere")
+            if not any(all(thing in records for thing in things) for records in held):
+                raise Violation(f"I5: group {group} is whole in no tier")
 
     async def judge(self, ending: Ending) -> None:
         """Repair as a start does after a crash, else let each router pass once; then look at everything."""

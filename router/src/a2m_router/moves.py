@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from a2m_protocol.errors import A2MError, invalid_params
@@ -25,16 +25,22 @@ BATCH = 100
 UNDO_ATTEMPTS = 5
 COPY_ATTEMPTS = 3
 LOCK_ATTEMPTS = 3
+GONE = "gone"
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A record as it was read at the source, and its copy at the target."""
+    """A record as it was read at the source and its copy at the target; names alone, so that many fit.
 
-    record: Record
-    copy: Record
+    `mark` is the copy's `arrival`.
+    """
+
+    original: Named
+    copy: Named
+    mark: str | None
+    owner: str | None
 
 
 @dataclass(slots=True)
@@ -113,24 +119,33 @@ class Mover:
         return Moved(stayed={i: "its group is growing" for unit in whole for i in unit.ids})
 
     async def _move_locked(self, whole: list[Unit], source: Member, target: Member, salience: float) -> Moved:
-        ids = [i for unit in whole for i in unit.ids]
+        """Copy part by part, since a group may be of any size; delete when all of it is there."""
         await self._reached("move: locked")
-        records = await source.store.read(ids)
-        await self._reached("move: read")
-        late = {record.id for record in records if record.arrival is not None}
-        if late:
-            # An earlier move brought them here and may have left the originals: repair comes first.
-            whole = [unit for unit in whole if not late.intersection(unit.ids)]
-            kept = {i for unit in whole for i in unit.ids}
-            records = [record for record in records if record.id in kept]
-        if not records:
-            return Moved(stayed=dict.fromkeys(ids, "gone"))
-        pairs, stayed = await self._copy(records, source, target, salience)
+        pairs: dict[str, Pair] = {}
+        stayed: dict[str, str] = {}
+        ids = [i for unit in whole for i in unit.ids]
+        for at in range(0, len(ids), BATCH):
+            part = ids[at : at + BATCH]
+            records = await source.store.read(part)
+            await self._reached("move: read")
+            # An earlier move brought these here and may have left the originals: repair comes first.
+            late = {record.id for record in records if record.arrival is not None}
+            blocked = {i for unit in whole if late.intersection(unit.ids) for i in unit.ids}
+            stayed |= dict.fromkeys({*part} - {record.id for record in records}, GONE)
+            stayed |= dict.fromkeys(blocked.intersection(part), "an earlier move of its group has not ended")
+            moving = [record for record in records if record.id not in blocked]
+            if moving:
+                copied, refused = await self._copy(moving, source, target, salience)
+                pairs |= copied
+                stayed |= refused
+        if not pairs:
+            return Moved(stayed=stayed)
         await self._reached("move: verified")
         if not await self._readers.drained():
             log.warning("a read outlasted its timeout; the move from %s waits no longer", source.name)
         await self._reached("move: drained")
-        done = await self._delete(whole, records, pairs, source, target)
+        here = [[i for i in unit.ids if stayed.get(i) != GONE] for unit in whole]
+        done = await self._delete(here, pairs, source, target)
         done.stayed |= stayed
         return done
 
@@ -167,45 +182,42 @@ class Mover:
                 elif standing(record, source.name, copy, salience) == "stale":
                     stale[record_id] = copy
                 else:
-                    pairs[record_id] = Pair(record, copy)
+                    pairs[record_id] = Pair(
+                        Named(record_id, record.etag), Named(record_id, copy.etag), copy.arrival, record.owner
+                    )
             if not stale:
                 return pairs, stayed
             # Only while the original is there, changed, is the copy not the record itself.
             pending = {record.id: record for record in await source.store.read([*stale])}
-            stayed |= {i: "gone" for i in stale if i not in pending}
+            stayed |= {i: "gone meanwhile" for i in stale if i not in pending}
             doomed = [stale[i] for i, r in pending.items() if stale[i].arrival != arrival(source.name, r)]
-            await self._undo(doomed, target)
+            await self._undo({copy.id: (copy.etag, copy.arrival) for copy in doomed}, target)
         return pairs, stayed | dict.fromkeys(pending, f"{target.name} does not give it back as it was")
 
     async def _delete(
         self,
-        whole: list[Unit],
-        records: Sequence[Record],
-        pairs: dict[str, Pair],
+        units_here: list[list[str]],
+        pairs: Mapping[str, Pair],
         source: Member,
         target: Member,
     ) -> Moved:
-        listed = {record.id for record in records}
-        members = [[i for i in unit.ids if i in listed] for unit in whole]
-        ready = [
-            [Named(i, pairs[i].record.etag) for i in ids] for ids in members if all(i in pairs for i in ids)
-        ]
+        """Delete the originals of the units whose members all have copies; take back the copies of others."""
+        ready = [[pairs[i].original for i in ids] for ids in units_here if all(i in pairs for i in ids)]
         settled = {named.id for names in ready for named in names}
-        orphans = [pair.copy for i, pair in pairs.items() if i not in settled]
+        undone = [record_id for record_id in pairs if record_id not in settled]
+        done = Moved(stayed=dict.fromkeys(undone, "its group did not move"))
         outcomes = await self._delete_units([names for names in ready if names], source, target)
-        done = Moved(stayed={copy.id: "its group did not move" for copy in orphans})
-        undone = orphans
         for record_id, outcome in outcomes.items():
             if outcome == "deleted":
-                done.ids[record_id] = pairs[record_id].record.owner
+                done.ids[record_id] = pairs[record_id].owner
             else:
                 done.stayed[record_id] = outcome
                 if outcome in ("changed", "forgotten"):
-                    undone.append(pairs[record_id].copy)
+                    undone.append(record_id)
         await self._reached("move: deleted")
-        await self._undo(undone, target)
+        await self._undo({i: (pairs[i].copy.etag, pairs[i].mark) for i in undone}, target)
         if done.ids:
-            await target.store.settle([Named(i, pairs[i].copy.etag) for i in done.ids])
+            await target.store.settle([pairs[i].copy for i in done.ids])
         await self._reached("move: settled")
         return done
 
@@ -233,10 +245,12 @@ class Mover:
             raise failed[0]
         return outcomes
 
-    async def _undo(self, copies: Sequence[Record], target: Member) -> None:
-        """Take copies back, whatever a recall counted on them meanwhile, but never another mover's copy."""
-        marks = {copy.id: copy.arrival for copy in copies}
-        names = [Named(copy.id, copy.etag) for copy in copies]
+    async def _undo(self, copies: Mapping[str, tuple[str, str | None]], target: Member) -> None:
+        """Take copies back, whatever a recall counted on them meanwhile, but never another mover's copy.
+
+        Each copy is given by its id with its etag and mark.
+        """
+        names = [Named(record_id, etag) for record_id, (etag, _) in copies.items()]
         for _ in range(UNDO_ATTEMPTS):
             if not names:
                 return
@@ -244,7 +258,7 @@ class Mover:
             if all(outcome == "deleted" for outcome in outcomes.values()):
                 return
             left = await target.store.read([i for i, o in outcomes.items() if o in ("deleted", "changed")])
-            names = [Named(record.id, record.etag) for record in left if record.arrival == marks[record.id]]
+            names = [Named(r.id, r.etag) for r in left if r.arrival == copies[r.id][1]]
         log.warning("%d copies in %s could not be taken back; repair will", len(names), target.name)
 
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from a2m_protocol.client import Client
 from a2m_protocol.clock import parse_ms, seq_of
 from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError, invalid_params
-from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Model, Record
+from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Model, Record, metadata_text
 from a2m_protocol.where import Op, Where
 from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.listing import PAGE, every_entry
@@ -36,6 +36,12 @@ from a2m_server.store import (
 )
 
 T = TypeVar("T")
+
+MOST_WEIGHT = 4_000_000
+"""Characters of records in one call: escaped as JSON, six times as many bytes are still taken."""
+
+NUMBER, ROOM = 24, 500
+"""Characters of a number in a vector, and of the other fields of a record."""
 
 
 class RemoteTier:
@@ -78,7 +84,7 @@ class RemoteTier:
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         written: list[Written] = []
-        for part in _parts(drafts, MAX_RECORDS):
+        for part in _by_weight(drafts):
             records: list[Json] = [_wire(draft) for draft in part]
             written += await self._ask("remember", {"records": records, "transfer": True}, _written)
         return written
@@ -348,6 +354,31 @@ def _record(fields: JsonObject) -> Record:
     if "seq" not in fields or "etag" not in fields:
         fields = {"seq": seq_of(parse_ms(str(fields["created_at"]))), "etag": "", **fields}
     return Record.parse(fields)
+
+
+def _by_weight(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
+    """Drafts in parts that a server takes in one call, in number and in bytes."""
+    begun = weight = 0
+    for at, draft in enumerate(drafts):
+        added = _weight(draft)
+        if at > begun and (at - begun == MAX_RECORDS or weight + added > MOST_WEIGHT):
+            yield drafts[begun:at]
+            begun, weight = at, 0
+        weight += added
+    if begun < len(drafts):
+        yield drafts[begun:]
+
+
+def _weight(draft: Draft) -> int:
+    """About how many characters a draft has as JSON."""
+    vector = NUMBER * len(draft.embedding or ())
+    return (
+        len(draft.content)
+        + len(metadata_text(draft.metadata or {}))
+        + len(draft.features or "")
+        + vector
+        + ROOM
+    )
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -212,7 +212,7 @@ class Inspected:
     unverified: tuple[Degraded, ...] = ()
 
 
-Erasure = Literal["erased", "absent", "live"]
+Erasure = Literal["erased", "held", "absent", "live"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Erased:
     """What became of each id in the histories of the tiers that keep one.
 
     `erased`: a history held it and holds it no more. `absent`: none did. `live`: a record of it is there, so
-    that nothing of it was erased. `tiers` says how many were erased in each, `remotes` which repositories,
+    that nothing of it was erased. `held`: it would be erased, in a dry run. `tiers` says how many were erased in each, `remotes` which repositories,
     known to a tier by these names, may hold the old history.
     """
 
@@ -411,10 +411,11 @@ class TierStore(MemoryStore, Protocol):
 class HistoryStore(TierStore, Protocol):
     """A tier that keeps what was: the extension `erase`."""
 
-    async def erase(self, ids: Sequence[str]) -> Erased:
+    async def erase(self, ids: Sequence[str], *, dry: bool = False) -> Erased:
         """Rewrite history so that nothing of it holds `ids`, and all else stays what it was.
 
-        A kill at any point leaves the old history or the new one.
+        A kill at any point leaves the old history or the new one. A `dry` run changes nothing and looks at
+        nothing but what the tier remembers having left to history: it is quick.
         """
         ...
 

@@ -14,6 +14,7 @@ from psycopg.rows import DictRow, dict_row
 
 from a2m_episodic.queries import query
 from a2m_episodic.settings import EpisodicSettings
+from a2m_episodic.trouble import reason
 from a2m_protocol.errors import A2MError, Code, invalid_params, unavailable
 
 Connection: TypeAlias = "psycopg.AsyncConnection[DictRow]"
@@ -21,6 +22,7 @@ Values: TypeAlias = Mapping[str, Any]
 Result = TypeVar("Result")
 
 SCHEMA = "episodic"
+WHAT = "the episodic tier's Postgres"
 ATTEMPTS = 4
 
 _CONFIGURE = query("session", "configure").encode()
@@ -31,9 +33,10 @@ class Database:
 
     def __init__(self, settings: EpisodicSettings) -> None:
         self._settings = settings
+        self._refused: psycopg.OperationalError | None = None
         self._pool = psycopg_pool.AsyncConnectionPool[Connection](
             settings.url.get_secret_value(),
-            connection_class=psycopg.AsyncConnection[DictRow],
+            connection_class=_watched(self._tried),
             kwargs={"autocommit": True, "row_factory": dict_row, **_client(settings)},
             min_size=min(settings.pool_min, settings.pool_max),
             max_size=settings.pool_max,
@@ -58,8 +61,11 @@ class Database:
     async def connection(self) -> AsyncGenerator[Connection]:
         """A connection in autocommit, for reads of one statement."""
         with translated():
-            async with self._pool.connection() as connection:
-                yield connection
+            try:
+                async with self._pool.connection() as connection:
+                    yield connection
+            except (psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests) as error:
+                raise unavailable(WHAT, self._none_free()) from error
 
     async def transact(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """The result of `work` in a transaction, done again when the engine chose it to break a deadlock."""
@@ -72,6 +78,16 @@ class Database:
                     raise
                 await asyncio.sleep(0.01 * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def _tried(self, refused: psycopg.OperationalError | None) -> None:
+        """Remember why the last attempt to connect failed, if it did: the pool only says that time ran out."""
+        self._refused = refused
+
+    def _none_free(self) -> str:
+        if self._refused is not None:
+            return reason(self._refused)
+        most = self._settings.pool_max
+        return f"none of our {most} connections to it was free in time: raise A2M_EPISODIC_POOL_MAX"
 
     async def configure(self, connection: Connection) -> None:
         """Make a new connection one of ours."""
@@ -105,10 +121,10 @@ def translated() -> Generator[None]:
     except psycopg.errors.NumericValueOutOfRange as error:
         raise invalid_params("a number became too large for the episodic tier") from error
     except _DOWN as error:
-        raise unavailable("the episodic tier's Postgres", _reason(error)) from error
+        raise unavailable(WHAT, reason(error)) from error
     except psycopg.Error as error:
         # Its text may quote a record, which is nobody's to see: the cause is for the log.
-        raise A2MError(Code.INTERNAL, f"the episodic tier's Postgres refused: {_reason(error)}") from error
+        raise A2MError(Code.INTERNAL, f"{WHAT} refused: {reason(error)}") from error
 
 
 _AGAIN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -116,18 +132,25 @@ _DOWN = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     psycopg.errors.ReadOnlySqlTransaction,
-    psycopg_pool.PoolTimeout,
-    psycopg_pool.TooManyRequests,
     psycopg_pool.PoolClosed,
 )
 
 
-def _reason(error: psycopg.Error) -> str:
-    if isinstance(error, psycopg_pool.PoolTimeout | psycopg_pool.TooManyRequests):
-        return "no connection was free in time"
-    if error.sqlstate is not None:
-        return f"{type(error).__name__} ({error.sqlstate})"
-    return "the connection failed"
+def _watched(tried: Callable[[psycopg.OperationalError | None], None]) -> type[Connection]:
+    """Connections that tell of each attempt to make one: None, or why it failed."""
+
+    class Watched(psycopg.AsyncConnection[DictRow]):
+        @classmethod
+        async def connect(cls, *given: Any, **more: Any) -> Any:  # as the driver declares it many times over
+            try:
+                connection = await super().connect(*given, **more)
+            except psycopg.OperationalError as error:
+                tried(error)
+                raise
+            tried(None)
+            return connection
+
+    return Watched
 
 
 def _client(settings: EpisodicSettings) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def compare(
     effects = Effects(
         states=states,
         gone=sorted(gone),
+        past=sorted({name for shelved in doomed for name in (shelved.record.id, _named_in(shelved)) if name}),
         buried=[stone for stone_id, stone in lasting.items() if graves.get(stone_id) != stone],
         lifted=sorted(graves.keys() - lasting.keys()),
         elsewhere=sorted(bench.ledger.elsewhere - view.ledger.elsewhere, key=repr),

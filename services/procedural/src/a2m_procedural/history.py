@@ -115,16 +115,16 @@ class Words:
         return said
 
     def _edits(self, changes: Iterable[Change]) -> Iterator[Edit]:
-        for change in changes:
-            old, new = (
-                blob if blob is not None and File(change.path, blob) not in self._files else None
-                for blob in (change.old, change.new)
-            )
+        left = [(c.path, self._left(c.path, c.old), self._left(c.path, c.new)) for c in changes]
+        blobs = self._archive.read(blob for _, old, new in left if (blob := new or old) is not None)
+        for path, old, new in left:
             blob = new or old
             if blob is not None:
                 verb = "Remove" if new is None else "Rewrite" if old is not None else "Add"
-                data = self._archive.read([blob])[blob].data
-                yield Edit(verb, folder_part(change.path), _named(change.path, parse(data)))
+                yield Edit(verb, folder_part(path), _named(path, parse(blobs[blob].data)))
+
+    def _left(self, path: str, blob: str | None) -> str | None:
+        return None if blob is None or File(path, blob) in self._files else blob
 
 
 def _named(path: str, skill: Skill | None) -> Record:

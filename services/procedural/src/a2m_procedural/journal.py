@@ -48,10 +48,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """All that one call changes outside git."""
+    """All that one call changes outside git: of `past` ids, files are in history from now on."""
 
     states: list[State] = field(default_factory=list[State])
     gone: list[str] = field(default_factory=list[str])
+    past: list[str] = field(default_factory=list[str])
     buried: list[Tombstone] = field(default_factory=list[Tombstone])
     lifted: list[str] = field(default_factory=list[str])
     elsewhere: list[Bucket] = field(default_factory=list[Bucket])
@@ -158,6 +159,14 @@ class Journal:
         }
         return [table for table, (sql, value) in looks.items() if self._db.execute(sql, (value,)).fetchone()]
 
+    def past(self, ids: Iterable[str]) -> set[str]:
+        """Those of ids that a call of this service left to history."""
+        found: set[str] = set()
+        for some, marks in _chunks(ids):
+            rows = self._db.execute(f"SELECT id FROM past WHERE id IN ({marks})", some)  # noqa: S608 marks
+            found.update(row["id"] for row in rows)
+        return found
+
     def erasures(self) -> list[tuple[int, str]]:
         """Plans of erasures that did not end, with their numbers."""
         return [tuple(row) for row in self._db.execute("SELECT number, plan FROM erasures ORDER BY number")]
@@ -171,6 +180,11 @@ class Journal:
         with self._transaction():
             self._db.execute("DELETE FROM erasures WHERE number = ?", (number,))
 
+    def erased(self, ids: Sequence[str]) -> None:
+        """Let go of what history holds no more."""
+        with self._transaction():
+            self._remove("past", ids)
+
     def checkpoint(self) -> None:
         """Leave nothing of what was deleted in SQLite's own log, unless a reader is using it just now."""
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -180,6 +194,7 @@ class Journal:
         with self._transaction():
             self._remove("states", [*effects.gone])
             self._remove("tombstones", effects.lifted)
+            self._db.executemany("INSERT OR IGNORE INTO past VALUES (?)", [(i,) for i in effects.past])
             self._db.executemany(
                 "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 [

@@ -204,7 +204,9 @@ class ProceduralStore:
         cached = [i for i, _ in (await self._bench()).ledger.traces(ids)]
         return Inspected([*found, *(Remnant(i, "cache") for i in dict.fromkeys(cached))], (KIND,))
 
-    async def erase(self, ids: Sequence[str]) -> Erased:
+    async def erase(self, ids: Sequence[str], *, dry: bool = False) -> Erased:
+        if dry:
+            return await self._in("read", partial(self._past, ids))
         return await self._in("write", partial(self._erase, list(dict.fromkeys(ids))))
 
     async def _bench(self) -> Bench:
@@ -266,6 +268,10 @@ class ProceduralStore:
         hand = _opened(self._looker)
         return remnants.find(hand.repository, hand.journal, ids)
 
+    def _past(self, ids: Sequence[str]) -> Erased:
+        held = _opened(self._reader).journal.past(ids)
+        return Erased({record_id: "held" if record_id in held else "absent" for record_id in ids})
+
     def _erase(self, ids: list[str]) -> Erased:
         hand = _opened(self._writer)
         with locked(hand.repository.private / "lock", self._place.lock_timeout) as descriptor:
@@ -275,6 +281,7 @@ class ProceduralStore:
                 eraser = Eraser(hand.repository, hand.journal, self._observe)
                 eraser.end()
                 outcomes = eraser.erase(ids)
+                hand.journal.erased([i for i, outcome in outcomes.items() if outcome != "live"])
             finally:
                 hand.repository.lend(None)
         erased = sum(outcome == "erased" for outcome in outcomes.values())

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 class EdgeEngine:
     """An `Engine` on `qdrant_edge`, whose calls block: each runs in a worker thread.
 
-    Every write is in the write-ahead log, and the log is on disk, when it returns: it survives a loss of power.
+    Every write is in the write-ahead log, and that on disk, when it returns: it survives a loss of power.
     `flush`, which holds the interpreter, brings what is logged into its files and trims the log; a background
     task calls it within `flush_seconds`. `optimize` is never called: it would hold the interpreter for
     minutes, and exact search is fast enough.
@@ -57,7 +57,7 @@ class EdgeEngine:
 
     shared = False
 
-    def __init__(self, folder: Path, metric: Metric, flush_seconds: float = 2.0) -> None:
+    def __init__(self, folder: Path, metric: Metric, flush_seconds: float = 10.0) -> None:
         self._folder = folder
         self._distance: qdrant.Distance = getattr(qdrant.Distance, _DISTANCES[metric])
         self._flush_seconds = flush_seconds
@@ -83,7 +83,7 @@ class EdgeEngine:
                 await self._flusher
             self._flusher = None
         if self._shard is not None:
-            await self._call(self._open_shard().flush)
+            await self.flush()
             await self._call(self._open_shard().close)
             self._shard = None
         if self._lock is not None:
@@ -191,13 +191,17 @@ class EdgeEngine:
         await self._call(update)
         self._dirty.set()
 
+    async def flush(self) -> None:
+        """Bring what is logged into the files; the log of it goes."""
+        await self._call(self._open_shard().flush)
+
     async def _flush_when_dirty(self) -> None:
         while True:
             await self._dirty.wait()
             await asyncio.sleep(self._flush_seconds)
             self._dirty.clear()
             try:
-                await self._call(self._open_shard().flush)
+                await self.flush()
             except A2MError as error:
                 log.error("cannot flush, so the log of writes grows: %s", error)
                 self._dirty.set()
@@ -212,6 +216,8 @@ class EdgeEngine:
         """Run a blocking call of the library in a thread: the one place where its errors become ours."""
         try:
             return await asyncio.to_thread(work)
+        except OSError as error:
+            raise unavailable("the semantic store's folder", error.strerror or str(error)) from error
         except Exception as error:
             if type(error) is not Exception:
                 raise
@@ -267,7 +273,7 @@ def _load(folder: Path) -> qdrant.EdgeShard:
 
 
 def _sync_log(folder: Path) -> None:
-    """Have the write-ahead log on disk; what the engine wrote through a mapping of a file is synced with it."""
+    """Have the write-ahead log on disk, which the engine writes through mappings of its files."""
     for entry in (*folder.iterdir(), folder):
         # What is gone was trimmed, and so is in the files of the segments.
         with contextlib.suppress(FileNotFoundError):

@@ -18,8 +18,8 @@ class SemanticSettings(ServerSettings):
 
     With `url`, a Qdrant server or cluster (its key in the file `api_key_file`); without, Qdrant Edge in the
     folder `path`. `dimensions` fixes the width of vectors; else the first vector does. `metric` and
-    `dimensions` cannot change once the store is made. `flush_seconds` bounds what a loss of power can take
-    from Edge.
+    `dimensions` cannot change once the store is made. `flush_seconds` is the longest that Edge leaves what is
+    written in its log alone.
     """
 
     model_config = SettingsConfigDict(env_prefix="A2M_SEMANTIC_", frozen=True, hide_input_in_errors=True)
@@ -32,5 +32,5 @@ class SemanticSettings(ServerSettings):
     dimensions: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
     metric: Metric = "cosine"
     tombstone_days: Annotated[float, Field(gt=0)] = 30.0
-    flush_seconds: Seconds = 2.0
+    flush_seconds: Seconds = 10.0
     timeout: Annotated[int, Field(gt=0)] = 10

@@ -30,9 +30,9 @@ async def remnants(call: Call) -> JsonObject:
 
 
 async def erase(call: Call) -> JsonObject:
-    """Take what was forgotten out of history as well."""
+    """Take what was forgotten out of history as well; a `dry` run says what would be taken."""
     ids = await _ids(call)
-    erased = await erase_all(call, ids) if ids else Erased({})
+    erased = await _erase(call, ids, dry=call.params.flag("dry")) if ids else Erased({})
     return {"outcomes": dict(erased.outcomes), "tiers": dict(erased.tiers), **_remotes(erased)}
 
 
@@ -42,7 +42,7 @@ async def erase_forgotten(call: Call, ids: Sequence[str], receipt: Forgotten) ->
     A failure says that the forget itself was done, and of which records.
     """
     try:
-        erased = await erase_all(call, ids)
+        erased = await _erase(call, ids)
     except A2MError as error:
         listed = ", ".join(ids[:NAMED]) + (", ..." if len(ids) > NAMED else "")
         raise A2MError(
@@ -64,8 +64,8 @@ async def check_named(call: Call, ids: Sequence[str]) -> None:
             raise scope_denied("an id is of a record that this caller may not name")
 
 
-async def erase_all(call: Call, ids: Sequence[str]) -> Erased:
-    return await cast("HistoryStore", call.store).erase(list(dict.fromkeys(ids)))
+async def _erase(call: Call, ids: Sequence[str], *, dry: bool = False) -> Erased:
+    return await cast("HistoryStore", call.store).erase(list(dict.fromkeys(ids)), dry=dry)
 
 
 async def _ids(call: Call) -> list[str]:
