@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import oracle
 from explorer import Violation
-from scenes import AGAIN, SESSION, Scene
+from scenes import AGAIN, ONE, SESSION, Scene
 
 from a2m_protocol.types import Draft
 from a2m_router.federation import Federation
@@ -12,6 +12,9 @@ from a2m_server.contract import where, within
 from a2m_server.store import EVERYONE, Filter, Page, Search
 
 LATER = Draft(id="later", content="later words", session=SESSION, group="g")
+ANEW = Draft(id="one", content="new words", session=SESSION, tier="episodic")
+NEWEST = Draft(id="three", content="third words", session=SESSION, key="k")
+OLD = Draft(id="one", content="first words", session=SESSION, created_at="2020-01-01T00:00:00.000Z")
 
 
 async def close(scene: Scene, router: Federation) -> None:
@@ -111,3 +114,59 @@ async def join(scene: Scene, router: Federation) -> None:
     scene.expect(LATER, oracle.State())
     with scene.doing("later", oracle.written(LATER)):
         await router.write([LATER], EVERYONE)
+
+
+async def rewrite_and_read(scene: Scene, router: Federation) -> None:
+    await rewrite(scene, router)
+    await fetch(scene, router)
+
+
+async def retry_the_rewrite(scene: Scene, router: Federation) -> None:
+    """A late retry of a rewrite, which a newer one may have followed."""
+    with scene.doing("one", oracle.written(AGAIN)):
+        [written] = await router.write([AGAIN], EVERYONE)
+    if written.outcome != "existing":
+        raise Violation(f"I7: a retry was told {written.outcome}")
+
+
+async def forget_and_read(scene: Scene, router: Federation) -> None:
+    await forget_by_id(scene, router)
+    await read_everything(scene, router)
+
+
+async def forget_and_write_anew(scene: Scene, router: Federation) -> None:
+    """The client's own new record of an id that it forgot, in another tier."""
+    await forget_by_id(scene, router)
+    await write_anew(scene, router)
+
+
+async def write_anew(scene: Scene, router: Federation) -> None:
+    with scene.doing("one", oracle.written(ANEW)):
+        await router.write([ANEW], EVERYONE)
+
+
+async def write_plainly(scene: Scene, router: Federation) -> None:
+    with scene.doing("one", oracle.written(ONE)):
+        await router.write([ONE], EVERYONE)
+
+
+async def take_in(scene: Scene, router: Federation) -> None:
+    """An import of what was taken out before."""
+    with scene.doing("one", oracle.imported(OLD)):
+        await router.transfer([OLD])
+
+
+async def close_and_promote(scene: Scene, router: Federation) -> None:
+    await close(scene, router)
+    await promote(scene, router)
+
+
+async def expect_one(scene: Scene, router: Federation) -> None:
+    """Nothing is held at first; the judge looks for what is written."""
+    scene.expect(ONE, oracle.State())
+
+
+async def rewritten_twice(scene: Scene, router: Federation) -> None:
+    for draft in (AGAIN, NEWEST):
+        with scene.doing("one", oracle.written(draft)):
+            await router.write([draft], EVERYONE)

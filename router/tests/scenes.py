@@ -168,10 +168,11 @@ class Scene:
         self.things: dict[str, frozenset[str]] = {}
         self.starts: dict[str, State] = {}
         self.order: list[str] = []
+        self.began: list[str] = []
         self.begun: dict[str, Record] = {}
 
     def clock(self) -> int:
-        """Microseconds since 1970. It stands still: no order of calls can be told by it."""
+        """Microseconds since 1970. It stands still but where an actor begins: calls cannot be told apart by it."""
         return self.now
 
     def router(self, locks: Locks | None = None) -> Federation:
@@ -215,7 +216,7 @@ class Scene:
 
     async def _prepare(self) -> None:
         for draft in self.plan.first:
-            self.expect(draft, State(oracle.written(draft)(State()).fact))
+            self.expect(draft, oracle.written(draft)(State(), -1))
         placed = [draft.model_copy(update={"tier": self.plan.place}) for draft in self.plan.first]
         if placed:
             await self.router().write(placed, EVERYONE)
@@ -229,6 +230,8 @@ class Scene:
     async def _act(self, act: Act, router: Federation) -> None:
         if act is not self.plan.actors[0]:
             await self.schedule.turn("begins", _nothing)
+            self.now += 1_000
+            self.began.append(_name(act))
         try:
             await act(self, router)
         except A2MError as error:
@@ -237,7 +240,7 @@ class Scene:
 
     def expect(self, draft: Draft, start: State) -> None:
         """Let the judge look for a thing, in the order of writing."""
-        self.things[draft.id] = frozenset({draft.id, "two"} if draft.key is not None else {draft.id})
+        self.things[draft.id] = frozenset({draft.id, "two", "three"} if draft.key else {draft.id})
         self.starts[draft.id] = start
         self.order.append(draft.id)
 
@@ -265,6 +268,7 @@ class Scene:
         """What the routers keep, and what was told in which order: all that is not in the stores."""
         return (
             self.queue(),
+            tuple(self.began),
             tuple((tuple(r._marked), tuple(r._keeper._reunion._due)) for r in self.routers),
             tuple((d.thing, d.after, d.ended) for d in self.deeds),
             tuple((r.things, r.after, r.known, digest(r.shown), r.ended) for r in self.reads),

@@ -18,6 +18,7 @@ from a2m_server.events import UNKNOWN, Event, Kind, Subscription, consolidated, 
 from a2m_server.store import EVERYONE, Consolidated, Scope
 
 PATIENCE = 5.0
+LEASE = 10.0
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def redis(valkey_url: str) -> AsyncIterator[Redis]:
 
 
 async def test_two_routers_never_hold_one_lock(redis: Redis) -> None:
-    routers = [Leases(redis) for _ in range(3)]
+    routers = [Leases(redis, LEASE) for _ in range(3)]
     inside = most = 0
 
     async def work(number: int) -> None:
@@ -71,13 +72,13 @@ async def test_a_lease_is_renewed_while_it_is_held_and_ends_with_a_holder_that_d
 
 
 async def test_who_lost_a_lease_does_not_take_it_from_another(redis: Redis) -> None:
-    async with Leases(redis).hold(["one"]):
+    async with Leases(redis, LEASE).hold(["one"]):
         await redis.set(_key("one"), "another")
     assert await redis.get(_key("one")) == b"another"
 
 
 async def test_only_one_router_sweeps(redis: Redis) -> None:
-    first, second = Leases(redis), Leases(redis)
+    first, second = Leases(redis, LEASE), Leases(redis, LEASE)
     async with first.alone("sweep") as one, second.alone("sweep") as two, first.alone("sweep") as three:
         assert (one, two, three) == (True, False, False)
     async with second.alone("sweep") as again:
@@ -87,7 +88,7 @@ async def test_only_one_router_sweeps(redis: Redis) -> None:
 async def test_without_redis_a_lock_is_refused_and_can_be_retried() -> None:
     nowhere = connect("redis://127.0.0.1:1")
     with pytest.raises(A2MError) as refused:
-        async with Leases(nowhere).hold(["one"]):
+        async with Leases(nowhere, LEASE).hold(["one"]):
             pytest.fail("held")
     assert refused.value.retryable
     await nowhere.aclose()
@@ -100,7 +101,7 @@ def test_an_unusable_url_is_refused_without_repeating_its_password() -> None:
 
 
 async def test_a_move_waits_for_the_reads_of_other_routers(redis: Redis) -> None:
-    mover, reader = SharedReaders(redis, PATIENCE), SharedReaders(redis, PATIENCE)
+    mover, reader = SharedReaders(redis, PATIENCE, LEASE), SharedReaders(redis, PATIENCE, LEASE)
     await mover.open()
     await reader.open()
     with reader.reading():

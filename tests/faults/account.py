@@ -10,6 +10,8 @@ from uuid import uuid4
 
 from harness import TIERS, Federation
 
+from a2m_protocol.errors import A2MError
+
 Fate = Literal["kept", "gone", "either"]
 Fields = dict[str, Any]
 
@@ -58,6 +60,7 @@ class Account:
         self.told: dict[str, Told] = {}
         self.batches: list[list[str]] = []
         self.stays: set[str] = set()
+        self.cursor: str | None = None
 
     def draft(self, name: str, words: str = "", **fields: Any) -> Fields:
         """A record to write; its id follows from `name`, so that it can be written again."""
@@ -106,6 +109,11 @@ class Account:
         records = [t.whole for t in self.told.values() if t.fate == "gone" and t.whole is not None]
         if records:
             self.federation.router.call("remember", records=records, transfer=True)
+
+    def failed(self, error: A2MError) -> None:
+        """Note what a failed write said that stays."""
+        stays = (error.data or {}).get("stays")
+        self.stays = {str(i) for i in stays} if isinstance(stays, list) else set()
 
     def problems(self) -> list[str]:
         """What contradicts what this client was told, each with the invariant that it breaks."""

@@ -32,6 +32,7 @@ class Cutter:
         self._host = host
         self._target = target
         self._seconds = 0.0
+        self._held = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._swallowed: set[asyncio.StreamWriter] = set()
@@ -54,6 +55,11 @@ class Cutter:
     def heal(self) -> None:
         """Relay again; returns when connections are taken."""
         self.cut("pass", 0.0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held back that will pass later."""
+        return self._held == 0
 
     async def _change(self, mode: Mode, seconds: float) -> None:
         self.mode, self._seconds = mode, seconds
@@ -124,7 +130,10 @@ class Cutter:
         async def forward() -> None:
             while True:
                 due, data = await held.get()
-                await asyncio.sleep(max(0.0, due - loop.time()))
+                try:
+                    await asyncio.sleep(max(0.0, due - loop.time()))
+                finally:
+                    self._held -= 1
                 if not data:
                     return
                 writer.write(data)
@@ -143,6 +152,7 @@ class Cutter:
                     _reset(writer)
                     return
                 slow = (self.mode, way) in (("delay", "response"), ("late", "request"))
+                self._held += 1
                 held.put_nowait((loop.time() + (self._seconds if slow else 0.0), data))
                 if not data:
                     return
@@ -155,6 +165,7 @@ class Cutter:
         finally:
             forwarding.cancel()
             await asyncio.gather(forwarding, return_exceptions=True)
+            self._held -= held.qsize()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

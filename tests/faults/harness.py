@@ -127,7 +127,7 @@ class Federation:
     """Engines, tiers and routers over `folder`; use as a context manager, in the main thread.
 
     `capacity` is of a session in working, `promote_after` of episodic's promotion to semantic. `tier_timeout`
-    (of a router's call to a tier) and `sweep` (the pause between sweeps) are seconds. `settings` are more
+    (of a router's call to a tier), `sweep` (the pause between sweeps) and `lease` are seconds. `settings` are more
     settings of the routers (`{"PROBE_INTERVAL": "1"}`), `policy` more policy by tier. Several routers share
     locks through Valkey; one does with `coordinated=True`.
     """
@@ -143,6 +143,7 @@ class Federation:
         promote_after: int = PROMOTE_AFTER,
         tier_timeout: float = 2.0,
         sweep: float = 1.0,
+        lease: float = 2.0,
         coordinated: bool | None = None,
         settings: Mapping[str, str] | None = None,
         policy: Mapping[str, Mapping[str, Any]] | None = None,
@@ -155,6 +156,7 @@ class Federation:
         self.postgres = Postgres(folder / "postgres", durable=False)
         self._nursery = nursery
         self._sweep = sweep
+        self._lease = lease
         self._settings = dict(settings or {})
         self._policy = policy or {}
         self._coordinated = routers > 1 if coordinated is None else coordinated
@@ -347,6 +349,7 @@ class Federation:
                 "CONFIG": str(self.folder / "federation.yaml"),
                 "TIER_TIMEOUT": str(self.tier_timeout),
                 "SWEEP_INTERVAL": str(self._sweep),
+                "LEASE_SECONDS": str(self._lease),
             }
             if self._coordinated:
                 values["COORDINATION_URL"] = self.valkey.url

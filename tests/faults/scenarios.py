@@ -169,6 +169,19 @@ def _caller(method: str, **params: Any) -> Act:
     return lambda account: account.call(method, **params)
 
 
+def _turn(account: Account) -> list[Fields]:
+    return [account.draft("said", role="user"), account.draft("answered", role="assistant")]
+
+
+def _placed(account: Account) -> list[Fields]:
+    return [account.draft(f"for {tier}", tier=tier) for tier in ("episodic", "semantic", "procedural")]
+
+
+def _promote(account: Account) -> object:
+    named = [f"{account.mark}/{name}" for name in ("tool", "fact")]
+    return account.call("promote", ids=named, tier="semantic")
+
+
 SCENARIOS = (
     Scenario("spill", MOVE, _spill_prepared, _sender(_more), _spilled, background=True),
     Scenario("promotion", MOVE, _promotion_prepared, _caller("consolidate"), _promoted),
@@ -184,3 +197,19 @@ SCENARIOS = (
     Scenario("rewrite", WRITE, _rewrite_prepared, _rewrite, _rewritten),
     Scenario("rewrite-move", (*WRITE, *MOVE), _removal_prepared, _remove, _removed),
 )
+
+CALLS = (
+    Scenario(
+        "remember a turn", (), lambda a: None, _sender(_turn), lambda a, surely: _written(a, _turn(a), surely)
+    ),
+    Scenario(
+        "remember in tiers",
+        (),
+        lambda a: None,
+        _sender(_placed),
+        lambda a, surely: _written(a, _placed(a), surely),
+    ),
+    Scenario("promote", MOVE, _promotion_prepared, _promote, _promoted),
+    *(scenario for scenario in SCENARIOS if not scenario.background),
+)
+"""All that changes something and may be repeated; the promotion of `SCENARIOS` is a `consolidate`."""

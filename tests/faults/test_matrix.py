@@ -76,8 +76,7 @@ def _check(federation: Federation, scenario: Scenario, step: str, victim: str) -
         assert isinstance(error, A2MError)
         assert error.retryable, error.message
         assert isinstance(error, TransportError) == (victim == "router"), error.message
-        stays = (error.data or {}).get("stays")
-        account.stays = {str(i) for i in stays} if isinstance(stays, list) else set()
+        account.failed(error)
     scenario.settle(account, error is None)
     federation.settle()
     assert account.problems() == []

@@ -21,6 +21,7 @@ from a2m_router.keeper import Keeper
 from a2m_router.listing import every_entry
 from a2m_router.moves import Moved, Mover
 from a2m_router.policy import units
+from a2m_router.remnants import Inspector
 from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
@@ -31,10 +32,12 @@ from a2m_server.store import (
     Consolidated,
     Degraded,
     Entry,
+    Erased,
     Fetched,
     Filter,
     Forgotten,
     Found,
+    Inspected,
     Page,
     Scope,
     Search,
@@ -83,6 +86,7 @@ class Federation:
         self._mover = Mover(self._locks, self._readers, observer, counts)
         self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock, observer)
         self._graves = Graves(self._tiers, self._locks, self._readers)
+        self._inspector = Inspector(self._tiers)
         self._repairer = Repairer(self._tiers, self._locks, self._readers, counts)
         self._placer = Placer(self._tiers, self._locks, self._readers, self._repairer, clock, observer)
         self._keeper = Keeper(
@@ -139,7 +143,7 @@ class Federation:
         return StoreInfo(
             name=self._name,
             capabilities=ALL if self._tiers.scoped else ALL - {Capability.SCOPES},
-            extensions=EXTENSIONS,
+            extensions=EXTENSIONS | self._inspector.extensions,
             tiers=tuple(member.config.info() for member in self._tiers.members),
             read_only=self._tiers.read_only,
             dimensions=self._tiers.width,
@@ -250,7 +254,13 @@ class Federation:
         return Fetched(best, self._without(silent))
 
     async def forget(self, selected: Filter) -> Forgotten:
-        return await self._forgetter.forget(selected)
+        return await self._inspector.with_history(await self._forgetter.forget(selected))
+
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        return await self._inspector.remnants(ids)
+
+    async def erase(self, ids: Sequence[str], *, dry: bool = False) -> Erased:
+        return await self._inspector.erase(ids, dry=dry)
 
     async def sessions(self, scope: Scope) -> Sessions:
         members = [member for member in self._tiers.members if member.has(Capability.SESSIONS)]
@@ -358,16 +368,7 @@ class Federation:
     async def _located(self, selected: Filter) -> dict[str, list[Entry]]:
         """Matching entries by the tier that holds them; of two copies, where the further moved one is."""
         with self._readers.reading():
-            answers = await self._held(selected)
-        best: dict[str, tuple[str, Entry]] = {}
-        for tier, entries in answers.items():
-            for entry in entries:
-                if entry.id not in best or entry.moves > best[entry.id][1].moves:
-                    best[entry.id] = (tier, entry)
-        held: dict[str, list[Entry]] = {}
-        for tier, entry in best.values():
-            held.setdefault(tier, []).append(entry)
-        return held
+            return merge.furthest(await self._held(selected))
 
     def _without(self, silent: Sequence[Degraded]) -> tuple[Degraded, ...]:
         """What an answer has to say of those that had no part in it, each counted."""

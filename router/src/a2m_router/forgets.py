@@ -60,26 +60,31 @@ class Forgetter:
             await self._reached("forget: resolved")
             if turn == 0:
                 horizon = max([begun, *(entry.seq for entry in held.entries.values())])
-                await self._forbid(selected, held, begun)
+                if await self._forbid(selected, held, begun):
+                    continue
             old = [entry for entry in held.entries.values() if entry.seq <= horizon]
             if not old:
                 break
             for at in range(0, len(old), PAGE):
-                await self._forget(selected, old[at : at + PAGE], begun, receipt)
+                await self._forget(selected, old[at : at + PAGE], begun, horizon, receipt)
         else:
             raise unavailable("this forget", "what it selects is being moved about too fast")
         await self._forget_elsewhere(selected, begun, receipt)
         return Forgotten([*receipt.owners], receipt.tiers, receipt.owners)
 
     async def _forget(
-        self, selected: Filter, entries: Iterable[Entry], begun: int, receipt: _Receipt
+        self, selected: Filter, entries: Iterable[Entry], begun: int, horizon: int, receipt: _Receipt
     ) -> None:
-        """Bury what of `entries` still matches, with its locks held: a rewritten value may match no more."""
+        """Bury what of `entries` still matches, with its locks held: a rewritten value may match no more.
+
+        A record that was written anew meanwhile is above the `horizon`.
+        """
         locks = {name for entry in entries for name in (id_lock(entry.id), *entry_locks(entry))}
         async with self._locks.hold(locks):
             await self._reached("forget: locked")
             held = await self._resolve(replace(selected, ids=tuple(entry.id for entry in entries)))
-            for record_id, kept in (await self._bury(held.entries.values(), begun)).items():
+            old = [entry for entry in held.entries.values() if entry.seq <= horizon]
+            for record_id, kept in (await self._bury(old, begun)).items():
                 if not kept:
                     receipt.owners[record_id] = held.entries[record_id].owner
                     receipt.tiers.update(held.tiers[record_id])
@@ -97,21 +102,25 @@ class Forgetter:
                 held.add(tier, entry)
         return held
 
-    async def _forbid(self, selected: Filter, held: _Held, begun: int) -> None:
+    async def _forbid(self, selected: Filter, held: _Held, begun: int) -> bool:
         """Leave tombstones of ids named outright that no tier holds: an import under way may bring them.
 
-        Only who sees every owner, or no owner's, may: whose id it will be is not known.
+        Only who sees every owner, or no owner's, may: whose id it will be is not known. Whether some of them
+        came while it was asked.
         """
         narrowed = selected.where or selected.words is not None or selected.key_prefix or selected.tier
         missing = [i for i in selected.ids or () if i not in held.entries]
+        came = False
         if narrowed or not missing or selected.scope.owner is not None:
-            return
+            return came
         for at in range(0, len(missing), PAGE):
             part = missing[at : at + PAGE]
             async with self._locks.hold(id_lock(i) for i in part):
                 found = await self._resolve(Filter(EVERYONE, ids=tuple(part)))
                 absent = [Entry(i, seq=0, etag="") for i in part if i not in found.entries]
                 await self._bury(absent, begun)
+                came = came or bool(found.entries)
+        return came
 
     async def _bury(self, entries: Iterable[Entry], begun: int) -> Mapping[str, bool]:
         """Put `forgotten` tombstones in every tier of ours; whether a newer record of the id stays."""

@@ -17,7 +17,6 @@ from a2m_protocol.errors import A2MError
 from a2m_router.coordination import Locks
 from a2m_router.link import PREFIX, translated
 
-LEASE_SECONDS = 10.0
 _PAUSES = (0.01, 0.05)
 
 # Leases are taken in the order given, up to the first that is another's: as with any ordered locks, no two
@@ -48,7 +47,7 @@ class Leases(Locks):
     Redis does not answer.
     """
 
-    def __init__(self, redis: Redis, seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, redis: Redis, seconds: float) -> None:
         super().__init__()
         self._redis = redis
         self._seconds = seconds

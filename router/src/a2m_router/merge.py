@@ -10,7 +10,7 @@ from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import bm25
 from a2m_retrieval.text import index_terms, query_terms
 from a2m_router.policy import newest
-from a2m_server.store import SessionInfo
+from a2m_server.store import Entry, SessionInfo
 
 
 def distinct(answers: Mapping[str, Sequence[Record]]) -> dict[str, Record]:
@@ -74,3 +74,16 @@ def sessions(answers: Mapping[str, Iterable[SessionInfo]]) -> list[SessionInfo]:
         )
         for (session, owner), parts in sorted(tiers.items(), key=lambda item: (item[0][0], item[0][1] or ""))
     ]
+
+
+def furthest(answers: Mapping[str, Sequence[Entry]]) -> dict[str, list[Entry]]:
+    """Entries by the tier that holds them; of two copies, where the further moved one is."""
+    best: dict[str, tuple[str, Entry]] = {}
+    for tier, entries in answers.items():
+        for entry in entries:
+            if entry.id not in best or entry.moves > best[entry.id][1].moves:
+                best[entry.id] = (tier, entry)
+    held: dict[str, list[Entry]] = {}
+    for tier, entry in best.values():
+        held.setdefault(tier, []).append(entry)
+    return held

@@ -16,7 +16,7 @@ from a2m_protocol.types import Draft, Record
 from a2m_router.coordination import Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.listing import group_members
-from a2m_router.policy import Unit, arrival, batches, standing, units
+from a2m_router.policy import Unit, arrival, batches, standing, true_copy, units
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
 from a2m_server.store import Deleted, Named
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class Pair:
     """A record as it was read at the source and its copy at the target; names alone, so that many fit.
 
-    `mark` is the copy's `arrival`.
+    `mark` is the copy's `arrival`; None where it is not the copy of just this record: it is never taken back.
     """
 
     original: Named
@@ -165,6 +165,7 @@ class Mover:
         stayed: dict[str, str] = {}
         pairs: dict[str, Pair] = {}
         pending = {record.id: record for record in records}
+        stale: dict[str, Record] = {}
         for _ in range(COPY_ATTEMPTS):
             written = await target.store.transfer(
                 [as_draft(record, source.name, salience) for record in pending.values()]
@@ -172,7 +173,7 @@ class Mover:
             await self._reached("move: copied")
             refused = {w.id: w.reason for w in written if w.outcome == "refused" and w.reason != "exists"}
             held = {copy.id: copy for copy in await target.store.read([*pending])}
-            stale: dict[str, Record] = {}
+            stale = {}
             for record_id, record in pending.items():
                 copy = held.get(record_id)
                 if record_id in refused:
@@ -182,9 +183,9 @@ class Mover:
                 elif standing(record, source.name, copy, salience) == "stale":
                     stale[record_id] = copy
                 else:
-                    pairs[record_id] = Pair(
-                        Named(record_id, record.etag), Named(record_id, copy.etag), copy.arrival, record.owner
-                    )
+                    original, there = Named(record_id, record.etag), Named(record_id, copy.etag)
+                    ours = copy.arrival == arrival(source.name, record) and copy.revision == record.revision
+                    pairs[record_id] = Pair(original, there, copy.arrival if ours else None, record.owner)
             if not stale:
                 return pairs, stayed
             # Only while the original is there, changed, is the copy not the record itself.
@@ -192,6 +193,9 @@ class Mover:
             stayed |= {i: "gone meanwhile" for i in stale if i not in pending}
             doomed = [stale[i] for i, r in pending.items() if stale[i].arrival != arrival(source.name, r)]
             await self._undo({copy.id: (copy.etag, copy.arrival) for copy in doomed}, target)
+        # What is not given back as it was must not stand for the record; a true copy may be another mover's.
+        untrue = {i: stale[i] for i, record in pending.items() if not true_copy(record, stale[i])}
+        await self._undo({i: (copy.etag, copy.arrival) for i, copy in untrue.items()}, target)
         return pairs, stayed | dict.fromkeys(pending, f"{target.name} does not give it back as it was")
 
     async def _delete(
@@ -215,7 +219,8 @@ class Mover:
                 if outcome in ("changed", "forgotten"):
                     undone.append(record_id)
         await self._reached("move: deleted")
-        await self._undo({i: (pairs[i].copy.etag, pairs[i].mark) for i in undone}, target)
+        ours = {i: (pairs[i].copy.etag, mark) for i in undone if (mark := pairs[i].mark) is not None}
+        await self._undo(ours, target)
         if done.ids:
             await target.store.settle([pairs[i].copy for i in done.ids])
         await self._reached("move: settled")

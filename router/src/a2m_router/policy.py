@@ -108,10 +108,15 @@ def standing(record: Record, source: str, copy: Record, salience: float) -> Stan
         return "ahead"
     if copy.arrival is None or not copy.arrival.startswith(source + " "):
         return "ahead"
-    if copy.arrival != arrival(source, record) or not _equal(record, copy, _MARKS | _COUNTS):
+    if copy.arrival != arrival(source, record) or not true_copy(record, copy):
         return "stale"
     counted = copy.salience != record.salience + salience or not _equal(record, copy, _MARKS | {"salience"})
     return "ahead" if counted else "same"
+
+
+def true_copy(record: Record, copy: Record) -> bool:
+    """Whether a copy is what was copied, but for what a move changes and what is counted on either."""
+    return _equal(record, copy, _MARKS | _COUNTS)
 
 
 def _equal(record: Record, copy: Record, but: Collection[str]) -> bool:

@@ -12,6 +12,7 @@ from a2m_protocol.clock import parse_ms, seq_of
 from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError, invalid_params
 from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Model, Record, metadata_text
 from a2m_protocol.where import Op, Where
+from a2m_router import inspecting
 from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.listing import PAGE, every_entry
 from a2m_server.store import (
@@ -19,10 +20,12 @@ from a2m_server.store import (
     Degraded,
     Deleted,
     Entry,
+    Erased,
     Fetched,
     Filter,
     Forgotten,
     Found,
+    Inspected,
     Named,
     Page,
     Reason,
@@ -178,6 +181,12 @@ class RemoteTier:
     async def settle(self, named: Sequence[Named]) -> None:
         await self._call("settle", {"records": _named(named)})
 
+    async def remnants(self, ids: Sequence[str]) -> Inspected:
+        return await inspecting.remnants(self._ask, ids)
+
+    async def erase(self, ids: Sequence[str], *, dry: bool = False) -> Erased:
+        return await inspecting.erase(self._ask, ids, dry=dry)
+
     async def _selected(self, page: Page) -> Found:
         """A timeline by ids or words, which the protocol's own method cannot select by."""
         entries = await every_entry(self, page.filter)
@@ -186,9 +195,11 @@ class RemoteTier:
         records = await self.read([entry.id for entry in entries])
         return Found(sorted(records, key=lambda r: (r.seq, r.id)))
 
-    async def _ask(self, method: str, params: JsonObject, read: Callable[[JsonObject], T]) -> T:
+    async def _ask(
+        self, method: str, params: JsonObject, read: Callable[[JsonObject], T], seconds: float | None = None
+    ) -> T:
         """What a call answers, read; an answer of another shape is the tier's failure, not the caller's."""
-        told = await self._call(method, params)
+        told = await self._call(method, params, seconds)
         try:
             return read(told)
         except (A2MError, KeyError, TypeError, ValueError) as error:
@@ -197,9 +208,11 @@ class RemoteTier:
                 maybe_received=True,
             ) from error
 
-    async def _call(self, method: str, params: JsonObject) -> JsonObject:
+    async def _call(self, method: str, params: JsonObject, seconds: float | None = None) -> JsonObject:
         try:
-            return await self._circuit.call(lambda: self._client.call(f"memory/{method}", params))
+            return await self._circuit.call(
+                lambda: self._client.call(f"memory/{method}", params, timeout=seconds)
+            )
         except OpenCircuitError:
             raise
         except TransportError as error:

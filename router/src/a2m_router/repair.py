@@ -17,7 +17,7 @@ from a2m_protocol.types import Record
 from a2m_router.coordination import Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.listing import every_entry
-from a2m_router.policy import units
+from a2m_router.policy import true_copy, units
 from a2m_router.tiers import Member, Tiers
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Tombstone
 
@@ -32,15 +32,15 @@ def verdict(
     """What to do about a copy in `here`, given what its source holds and the etag that was `copied`.
 
     Forgotten wins over what is older; a copy rewritten since wins over its original; an original that
-    changed after it was copied, or that has gone to another tier meanwhile, wins over the copy; otherwise the
-    move is finished.
+    changed after it was copied, that has gone to another tier meanwhile, or that its tier does not give back
+    as it was, wins over the copy; otherwise the move is finished.
     """
     if grave is not None and grave.reason == "forgotten" and grave.seq >= copy.seq:
         return "forgotten"
     if original is None:
         went_elsewhere = grave is not None and grave.reason == "moved" and grave.target != here
         return "undo" if went_elsewhere else "settled"
-    if original.etag == copied or copy.revision > original.revision:
+    if copy.revision > original.revision or (original.etag == copied and true_copy(original, copy)):
         return "finish"
     return "undo"
 

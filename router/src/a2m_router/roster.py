@@ -16,7 +16,6 @@ from a2m_protocol.errors import A2MError
 from a2m_router.coordination import Readers
 from a2m_router.link import PREFIX, translated
 
-BEAT_SECONDS = 1.0
 SILENT_BEATS = 5
 """After so many beats without Redis a router says in its answers that it is cut off."""
 GONE_BEATS = 15
@@ -33,10 +32,11 @@ log = logging.getLogger(__name__)
 class SharedReaders(Readers):
     """Readers over several routers: a mover asks each of the others to say when its reads have ended.
 
-    One that does not say so (it died a moment ago) is waited for as long as a read may take.
+    One that does not say so (it died a moment ago) is waited for as long as a read may take. `beat` is how
+    often a router makes itself known, in seconds.
     """
 
-    def __init__(self, redis: Redis, patience: float, beat: float = BEAT_SECONDS) -> None:
+    def __init__(self, redis: Redis, patience: float, beat: float) -> None:
         super().__init__(patience)
         self._redis = redis
         self._beat = beat

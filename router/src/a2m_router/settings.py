@@ -17,7 +17,8 @@ class RouterSettings(ServerSettings):
     `tier_token_file` holds the bearer token that the tiers believe. `tier_timeout` bounds each call to a
     tier, `probe_interval` is the pause between two looks for a tier that does not answer, and
     `sweep_interval` that between two looks at everything, all in seconds. `coordination_url` names the Redis
-    or Valkey that several routers over the same tiers share.
+    or Valkey that several routers over the same tiers share; a router that dies keeps the others waiting for
+    `lease_seconds` at most.
     """
 
     model_config = SettingsConfigDict(env_prefix="A2M_ROUTER_", frozen=True, hide_input_in_errors=True)
@@ -30,3 +31,4 @@ class RouterSettings(ServerSettings):
     probe_interval: Seconds = 1.0
     sweep_interval: Seconds = 30.0
     coordination_url: SecretStr | None = None
+    lease_seconds: Seconds = 10.0

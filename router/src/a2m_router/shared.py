@@ -14,13 +14,14 @@ from a2m_router.roster import SharedReaders
 class Shared:
     """Locks, readers and events over one Redis or Valkey; use as an async context manager.
 
-    `patience` is how long a read may take, in seconds. Raises `ValueError` for an unusable URL.
+    `patience` is how long a read may take, and `lease` how long a router that died keeps what it held, both
+    in seconds. Raises `ValueError` for an unusable URL.
     """
 
-    def __init__(self, url: str, patience: float) -> None:
+    def __init__(self, url: str, patience: float, lease: float) -> None:
         self._redis = connect(url)
-        self.locks = Leases(self._redis)
-        self.readers = SharedReaders(self._redis, patience)
+        self.locks = Leases(self._redis, lease)
+        self.readers = SharedReaders(self._redis, patience, lease / 10)
         self.events = EventStream(self._redis)
 
     async def __aenter__(self) -> Self:

@@ -220,8 +220,8 @@ class Erased:
     """What became of each id in the histories of the tiers that keep one.
 
     `erased`: a history held it and holds it no more. `absent`: none did. `live`: a record of it is there, so
-    that nothing of it was erased. `held`: it would be erased, in a dry run. `tiers` says how many were erased in each, `remotes` which repositories,
-    known to a tier by these names, may hold the old history.
+    that nothing of it was erased. `held`: it would be erased, in a dry run. `tiers` says how many were erased
+    in each, `remotes` which repositories, known to a tier by these names, may hold the old history.
     """
 
     outcomes: Mapping[str, Erasure]

@@ -63,7 +63,12 @@ class Database:
         with translated():
             try:
                 async with self._pool.connection() as connection:
-                    yield connection
+                    try:
+                        yield connection
+                    except psycopg.errors.ReadOnlySqlTransaction:
+                        # The next one may lead to the server that takes writes by now.
+                        await connection.close()
+                        raise
             except (psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests) as error:
                 raise unavailable(WHAT, self._none_free()) from error
 
@@ -80,7 +85,7 @@ class Database:
         raise AssertionError("the last attempt returns or raises")
 
     def _tried(self, refused: psycopg.OperationalError | None) -> None:
-        """Remember why the last attempt to connect failed, if it did: the pool only says that time ran out."""
+        """Remember why the last attempt to connect failed: the pool only says that time ran out."""
         self._refused = refused
 
     def _none_free(self) -> str:

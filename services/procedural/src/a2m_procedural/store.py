@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from git.exc import GitError as GitPythonError
-
 from a2m_procedural import remnants
 from a2m_procedural.bench import KIND, Bench
+from a2m_procedural.boundary import translated
 from a2m_procedural.catalogue import Catalogue
 from a2m_procedural.draft import Change, compare
 from a2m_procedural.eraser import Eraser
@@ -28,7 +25,7 @@ from a2m_procedural.plumbing import GitError
 from a2m_procedural.repository import Note, Repository, open_repository
 from a2m_procedural.shelf import Shelf, View
 from a2m_protocol.clock import SEQ_PER_MS
-from a2m_protocol.errors import A2MError, unavailable
+from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
 from a2m_server.store import (
@@ -371,17 +368,6 @@ class ProceduralStore:
             hand.journal.set_unfollowed(base or "")
 
 
-@contextmanager
-def translated(path: Path) -> Generator[None]:
-    """The one place where git's, SQLite's and the disk's errors become ours; `path` is left out of them."""
-    try:
-        yield
-    except A2MError:
-        raise
-    except (GitError, GitPythonError, sqlite3.Error, OSError) as error:
-        raise unavailable("the skills repository", _why(error).replace(str(path), "(its path)")) from error
-
-
 async def _result(awaitable: Awaitable[T]) -> T:
     return await awaitable
 
@@ -390,18 +376,3 @@ def _opened(hand: Hand | None) -> Hand:
     if hand is None:
         raise unavailable("the skills repository", "it is not open")
     return hand
-
-
-def _why(error: Exception) -> str:
-    text = str(error)
-    known = {
-        "No space left on device": "its disk is full",
-        "Out of diskspace": "its disk is full",
-        "database or disk is full": "its disk is full",
-        "Read-only file system": "it is read-only",
-        "readonly database": "it is read-only",
-        "ermission denied": "it may not be written",
-        "insufficient permission": "it may not be written",
-    }
-    said = next((ours for theirs, ours in known.items() if theirs in text), None)
-    return said or " ".join(text.split())[:300] or type(error).__name__

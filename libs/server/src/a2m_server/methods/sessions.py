@@ -11,7 +11,7 @@ from a2m_server import events
 from a2m_server.call import Call
 from a2m_server.methods.reading import silent
 from a2m_server.methods.reorganizing import told
-from a2m_server.store import Consolidated, Filter, Page, SessionInfo, TieredStore
+from a2m_server.store import Consolidated, Filter, Found, Page, SessionInfo, TieredStore
 
 
 async def list_sessions(call: Call) -> JsonObject:
@@ -21,29 +21,32 @@ async def list_sessions(call: Call) -> JsonObject:
 
 async def close_session(call: Call) -> JsonObject:
     session = call.params.required("session")
-    owners = await _owners(call, session)
+    owners, whole = await _owners(call, session)
     result = Consolidated()
-    if owners:
-        if call.has(Capability.TIERS):
-            result = await cast("TieredStore", call.store).close_session(session, call.scope)
+    if call.has(Capability.TIERS) and (owners or not whole):
+        result = await cast("TieredStore", call.store).close_session(session, call.scope)
+        owners |= {*result.moved.values()}
+        if owners:
             call.server.events.add(events.consolidated(result, owners))
+    if owners:
         call.server.events.add(events.session_closed(session, owners))
     answer = await told(call, result)
     return {**answer, "closed": session, "flushed": answer["moved"]}
 
 
-async def _owners(call: Call, session: str) -> set[str | None]:
-    """Whose session it is; none where there is no such session."""
+async def _owners(call: Call, session: str) -> tuple[set[str | None], bool]:
+    """Whose session it is, none where there is no such session; and whether every tier was asked."""
     if call.scope.readable is None:
-        found = (await call.store.sessions(call.scope)).sessions
-        return {info.owner for info in found if info.session == session}
-    return {owner for owner in call.scope.readable if await _is_of(call, session, owner)}
+        found = await call.store.sessions(call.scope)
+        return {info.owner for info in found.sessions if info.session == session}, not found.degraded
+    pages = {owner: await _newest(call, session, owner) for owner in call.scope.readable}
+    return {o for o, page in pages.items() if page.records}, not any(p.degraded for p in pages.values())
 
 
-async def _is_of(call: Call, session: str, owner: str | None) -> bool:
+async def _newest(call: Call, session: str, owner: str | None) -> Found:
     wanted = (("session", session), ("owner", owner))
     where = Where(tuple(Condition(field, False, Op.IN, (value,)) for field, value in wanted))
-    return bool((await call.store.timeline(Page(Filter(call.scope, where), limit=1))).records)
+    return await call.store.timeline(Page(Filter(call.scope, where), limit=1))
 
 
 def _wire(call: Call, info: SessionInfo) -> JsonObject:

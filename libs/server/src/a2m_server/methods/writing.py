@@ -11,7 +11,7 @@ from a2m_server import events
 from a2m_server.call import Call
 from a2m_server.drafts import new_id, read_drafts
 from a2m_server.methods import remnants
-from a2m_server.methods.reading import require_filter
+from a2m_server.methods.reading import require_filter, silent
 from a2m_server.store import POOLED, Filter, Page, Scope, TierStore, Written
 from a2m_server.summarize import extract, newest
 
@@ -77,17 +77,17 @@ async def summarize(call: Call) -> JsonObject:
     key = params.name("key") if call.has(Capability.KEYS) else None
     most = call.server.limits.max_recall_limit
     limit = min(params.limit() or most, most)
-    nothing: JsonObject = {"records": [], "read": 0, "written": 0}
     if selected.ids == () or selected.words == ():
-        return nothing
-    sources = (await call.store.timeline(Page(selected, limit))).records
+        return {"records": [], "read": 0, "written": 0}
+    found = await call.store.timeline(Page(selected, limit))
+    sources, unread = found.records, silent(found.degraded)
     if not sources:
-        return nothing
+        return {"records": [], "read": 0, "written": 0, **unread}
     texts = newest([record.content for record in sources])
     sources = sources[len(sources) - len(texts) :]
     content = await asyncio.to_thread(extract, texts)
     if not content:
-        return {"records": [], "read": len(sources), "written": 0}
+        return {"records": [], "read": len(sources), "written": 0, **unread}
     owners = {record.owner for record in sources if record.owner is not None}
     if len(owners) > 1:
         raise invalid_params("owner: the selected records belong to several owners; name one of them")
@@ -105,7 +105,7 @@ async def summarize(call: Call) -> JsonObject:
     written = await call.store.write([draft], call.scope)
     found = await call.store.timeline(Page(Filter(call.scope, ids=(written[0].id,))))
     records: list[Json] = [*call.wire(found.records)]
-    return {"records": records, "read": len(sources), "written": len(written)}
+    return {"records": records, "read": len(sources), "written": len(written), **unread}
 
 
 def _log(call: Call, draft: Draft, wrote: Written) -> None:

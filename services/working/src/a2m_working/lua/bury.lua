@@ -21,7 +21,11 @@ local function put_forgotten(id, stone)
   local record, old = live(id), grave(id)
   if record and tonumber(record.state[SEQ]) > tonumber(stone[DEATH]) then return 'live' end
   if record then remove(record) end
-  if not old or old[REASON] == 'moved' or tonumber(old[DEATH]) < tonumber(stone[DEATH]) then bury(id, stone) end
+  if not old or old[REASON] == 'moved' or tonumber(old[DEATH]) < tonumber(stone[DEATH]) then
+    -- A script that begins by deleting is not refused at `maxmemory`: what is to be forgotten always can be.
+    push('DEL', root .. 't:' .. id)
+    bury(id, stone)
+  end
   return record and 'forgotten' or 'absent'
 end
 
