@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,21 @@ from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.identity import ANONYMOUS, LOCAL, Caller, Peer
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Erased, Erasure, Filter, Forgotten, Inspected, StoreInfo
+from a2m_server.store import (
+    EVERYONE,
+    Buried,
+    Deleted,
+    Erased,
+    Erasure,
+    Filter,
+    Forgotten,
+    Inspected,
+    Named,
+    Reason,
+    StoreInfo,
+    TierStore,
+    Tombstone,
+)
 
 KINDS = ("working", "episodic", "semantic", "procedural")
 
@@ -36,20 +50,29 @@ class Keeping(MemoryTier):
         info = await super().info()
         return replace(info, extensions=info.extensions | {"erase"})
 
+    async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
+        self._keep(grave.id for grave in tombstones)
+        return await super().bury(tombstones)
+
+    async def delete_if(
+        self, named: Sequence[Named], reason: Reason, target: str | None
+    ) -> dict[str, Deleted]:
+        self._keep(name.id for name in named)
+        return await super().delete_if(named, reason, target)
+
     async def erase(self, ids: Sequence[str], *, dry: bool = False) -> Erased:
         if self.fails is not None:
             raise self.fails
-        self.past |= set(self._ledger.graves)
-        live = {record.id for record in await self.read(ids)}
         named: Erasure = "held" if dry else "erased"
-        outcomes: dict[str, Erasure] = {
-            i: "live" if i in live else named if i in self.past else "absent" for i in ids
-        }
+        outcomes: dict[str, Erasure] = {i: named if i in self.past else "absent" for i in ids}
         if dry:
             return Erased(outcomes)
-        erased = {i for i, outcome in outcomes.items() if outcome == "erased"}
+        erased = self.past.intersection(ids)
         self.past -= erased
         return Erased(outcomes, {self._name: len(erased)}, {self._name: ("origin",)} if erased else {})
+
+    def _keep(self, ids: Iterable[str]) -> None:
+        self.past.update(i for i in ids if i in self._ledger.records)
 
 
 class Dead(MemoryTier):
@@ -76,9 +99,8 @@ class Scene:
             "procedural": self.keeping,
             **tiers,
         }
-        place = _over_the_wire if wire else lambda store: store
         members = [
-            Member(TierConfig(name=name, kind=store_kind(name), url="http://127.0.0.1:1"), place(store))
+            Member(_config(name), _over_the_wire(store) if wire else store)
             for name, store in self.stores.items()
         ]
         events = EventLog()
@@ -92,11 +114,12 @@ class Scene:
         return answer.get("result", answer.get("error"))
 
 
-def store_kind(name: str) -> Any:
-    return name if name in KINDS else "semantic"
+def _config(name: str) -> TierConfig:
+    kind = name if name in KINDS else "semantic"
+    return TierConfig.model_validate({"name": name, "kind": kind, "url": "http://127.0.0.1:1"})
 
 
-def _over_the_wire(store: MemoryTier) -> Any:
+def _over_the_wire(store: MemoryTier) -> TierStore:
     peer = Peer(LOCAL)
     dispatcher = Dispatcher(store)
     return RemoteTier(Client(LocalTransport(lambda message: dispatcher.handle(message, peer))), "tier")
@@ -191,8 +214,8 @@ async def test_a_forget_that_could_not_erase_says_of_which_ids(scene: Scene) -> 
 async def test_who_may_not_use_the_extensions_is_refused_before_anything_is_forgotten(scene: Scene) -> None:
     one = draft(tier="procedural")
     await scene.federation.write([one], EVERYONE)
-    for method, params in (("forget", {"erase": True}), ("erase", {}), ("remnants", {})):
-        refused = await scene.call(method, ANONYMOUS, ids=[one.id], **params)
+    for method in ("forget", "erase", "remnants"):
+        refused = await scene.call(method, ANONYMOUS, ids=[one.id], erase=True)
         assert refused["code"] == Code.SCOPE_DENIED
     assert len(await scene.federation.read([one.id])) == 1
     assert "erase" in (await scene.call("describe"))["extensions"]
@@ -202,8 +225,8 @@ async def test_a_federation_without_histories_does_not_erase() -> None:
     scene = Scene(wire=False, procedural=MemoryTier("procedural", "procedural"))
     await scene.federation.open()
     assert "verify" in (await scene.call("describe"))["extensions"]
-    for method, params in (("forget", {"erase": True}), ("erase", {})):
-        assert (await scene.call(method, ids=["x"], **params))["code"] == Code.NOT_SUPPORTED
+    for method in ("forget", "erase"):
+        assert (await scene.call(method, ids=["x"], erase=True))["code"] == Code.NOT_SUPPORTED
     await scene.federation.close()
 
 

@@ -57,7 +57,7 @@ class Inspector:
             for record_id, outcome in told.outcomes.items():
                 if _WEIGHT[outcome] >= _WEIGHT[outcomes[record_id]]:
                     outcomes[record_id] = outcome
-            if told.tiers:
+            if not dry:
                 counts[member.name] = sum(told.tiers.values())
             if told.remotes:
                 remotes[member.name] = tuple(name for names in told.remotes.values() for name in names)

@@ -282,9 +282,7 @@ class ProceduralStore:
             finally:
                 hand.repository.lend(None)
         erased = sum(outcome == "erased" for outcome in outcomes.values())
-        if not erased:
-            return Erased(outcomes)
-        return Erased(outcomes, {KIND: erased}, {KIND: eraser.remotes} if eraser.remotes else {})
+        return Erased(outcomes, {KIND: erased}, {KIND: eraser.remotes} if erased and eraser.remotes else {})
 
     def _end_erasures(self, hand: Hand) -> None:
         """Delete the old history of an erasure that was killed; what cannot be done now is left for later."""
