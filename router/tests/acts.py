@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import oracle
 from explorer import Violation
 from scenes import AGAIN, ONE, SESSION, Scene
 
+from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
 from a2m_router.federation import Federation
 from a2m_server.contract import where, within
@@ -14,6 +17,9 @@ from a2m_server.store import EVERYONE, Filter, Page, Search
 LATER = Draft(id="later", content="later words", session=SESSION, group="g")
 ANEW = Draft(id="one", content="new words", session=SESSION, tier="episodic")
 NEWEST = Draft(id="three", content="third words", session=SESSION, key="k")
+FAR = Draft(id="far", content="far words", tier="episodic")
+LATER_KEYED = LATER.model_copy(update={"key": "k"})
+LATER_AGAIN = Draft(id="two", content="latest words", session=SESSION, key="k")
 OLD = Draft(id="one", content="first words", session=SESSION, created_at="2020-01-01T00:00:00.000Z")
 
 
@@ -154,6 +160,31 @@ async def take_in(scene: Scene, router: Federation) -> None:
     """An import of what was taken out before."""
     with scene.doing("one", oracle.imported(OLD)):
         await router.transfer([OLD])
+
+
+async def far_travelled(scene: Scene, router: Federation) -> None:
+    """At first: a record in working that has moved often."""
+    scene.expect(ONE, oracle.written(ONE)(oracle.State(), -1))
+    await router.transfer([ONE.model_copy(update={"moves": 5, "seq": scene.now})])
+
+
+async def forget_write_anew_and_promote(scene: Scene, router: Federation) -> None:
+    await forget_and_write_anew(scene, router)
+    await promote(scene, router)
+
+
+async def join_and_rewrite(scene: Scene, router: Federation) -> None:
+    """A late member with a key, which is rewritten at once."""
+    scene.expect(LATER_KEYED, oracle.State())
+    for draft in (LATER_KEYED, LATER_AGAIN):
+        with scene.doing("later", oracle.written(draft)):
+            await router.write([draft], EVERYONE)
+
+
+async def write_in_vain(scene: Scene, router: Federation) -> None:
+    """A batch whose second record a tier refuses."""
+    with suppress(A2MError), scene.doing("one", oracle.written(ONE)):
+        await router.write([ONE, FAR], EVERYONE)
 
 
 async def close_and_promote(scene: Scene, router: Federation) -> None:

@@ -222,10 +222,8 @@ class Scene:
             await self.router().write(placed, EVERYONE)
         if self.plan.before is not None:
             await self.plan.before(self, self.router())
-        for draft in self.plan.first:
-            [self.begun[draft.id]] = [
-                record for store in self.stores.values() for record in await store.read([draft.id])
-            ]
+        for store in self.stores.values():
+            self.begun |= {record.id: record for record in await store.read([*self.things])}
 
     async def _act(self, act: Act, router: Federation) -> None:
         if act is not self.plan.actors[0]:
@@ -293,6 +291,11 @@ class Scene:
 
     async def judge(self, ending: Ending) -> None:
         """Repair as a start does after a crash, else let each router pass once; then look at everything."""
+        disturbed = ending.crashed or self.plan.loses or self.plan.routers == "apart"
+        for thing, ids in self.things.items() if not disturbed else ():
+            held = [tier for tier, store in self.stores.items() if ids & store.ledger.records.keys()]
+            if len(held) > 1:
+                raise Violation(f"I2: {thing} was left in {held}")
         if ending.crashed:
             await self._start()
             for call in ending.late:
@@ -343,9 +346,9 @@ class Scene:
             [((tier, _), record)] = held.items()
             if all(state.fact is None for state in states):
                 raise Violation(f"I3: {thing} came back to {tier}")
-            if record.arrival is not None:
-                raise Violation(f"repair: {thing} still has the mark of its arrival")
             self._check_same(thing, record, states)
+            if record.arrival is not None:
+                raise Violation(f"I2: {thing} still has the mark of a move that has not ended")
             if record.group is not None:
                 groups.setdefault(record.group, set()).add(tier)
         for group, tiers in groups.items():

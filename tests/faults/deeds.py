@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
-from uuid import uuid4
+from typing import ClassVar
 
 from possible import (
     UNBOUNDED,
     Change,
-    Contradiction,
+    ContradictionError,
     Effect,
     Fields,
     Kept,
@@ -22,17 +20,14 @@ from possible import (
     perhaps,
     surely,
 )
+from world import Owner, Selection, World
 
 from a2m_protocol.errors import A2MError
 
-Owner = str | None | Literal[False]
-"""Whose call it is: an owner's, that of one who has none, or (False) of one who sees everything."""
 Effects = list[tuple[Slot, Effect]]
 
 DEEP = ("semantic", "procedural")
 """Tiers that nothing leaves by itself."""
-WORDS = ("plum", "pear", "fig")
-KINDS = ("a", "b")
 
 
 @dataclass(frozen=True)
@@ -45,104 +40,35 @@ class Outcome:
     answer: Fields | None = None
     error: A2MError | None = None
 
-    @property
-    def degraded(self) -> bool:
-        return self.answer is not None and "degraded" in self.answer
-
-
-@dataclass
-class World:
-    """Owners, sessions, groups and keys that nobody else uses, and all that was told of them.
-
-    `now` counts calls. `written` and `forgotten` are what the event log has still to show, and which router
-    answered.
-    """
-
-    mark: str = field(default_factory=lambda: f"mark{uuid4().hex[:12]}")
-    now: int = 0
-    recalls: int = 0
-    slots: list[Slot] = field(default_factory=list[Slot])
-    by_id: dict[str, Slot] = field(default_factory=dict[str, Slot])
-    by_content: dict[str, Slot] = field(default_factory=dict[str, Slot])
-    by_key: dict[tuple[str | None, str], Slot] = field(default_factory=dict[tuple[str | None, str], Slot])
-    sent: list[Remember] = field(default_factory=list["Remember"])
-    written: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
-    forgotten: dict[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def owners(self) -> tuple[str | None, ...]:
-        return f"ana-{self.mark}", f"bob-{self.mark}", None
-
-    @property
-    def sessions(self) -> tuple[str | None, ...]:
-        """Named ones, then the implicit one."""
-        return f"talk-{self.mark}", f"chat-{self.mark}", None
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return f"call-{self.mark}", f"book-{self.mark}"
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return f"{self.mark}/a", f"{self.mark}/a/b", f"{self.mark}/ab"
-
-    def moment(self) -> int:
-        self.now += 1
-        return self.now
-
-    def slot(self, name: str, owner: str | None, key: str | None) -> Slot:
-        """The fact that a new record is about: what is at its key, else itself."""
-        if key is not None and (owner, key) in self.by_key:
-            return self.by_key[owner, key]
-        slot = Slot(name if key is None else f"{key} of {owner}", owner, key)
-        self.slots.append(slot)
-        if key is not None:
-            self.by_key[owner, key] = slot
-        return slot
-
-    def of(self, record: Fields) -> Slot:
-        """The fact that a record shown is."""
-        slot = self.by_id.get(str(record["id"])) or self.by_content.get(str(record["content"]))
-        if slot is None:
-            raise Contradiction(f"nobody wrote {record}")
-        self.by_id[str(record["id"])] = slot
-        return slot
-
-    def sees(self, owner: Owner) -> list[Slot]:
-        """The facts that a caller sees."""
-        return [slot for slot in self.slots if owner is False or slot.owner in (owner, None)]
-
-    def seen(self, shown: Iterable[Fields], what: str) -> dict[Slot, Fields]:
-        """What was shown, by fact; raises where something is shown twice."""
-        found: dict[Slot, Fields] = {}
-        for record in shown:
-            slot = self.of(record)
-            if slot in found:
-                raise Contradiction(f"{what} shows twice: {found[slot]} and {record}")
-            found[slot] = record
-        return found
-
 
 @dataclass(frozen=True)
-class Deed(ABC):
-    """One call. `owner` is whose it is, and left out of the call where that is False."""
+class Deed:
+    """One call. `owner` is whose it is, and is left out of the call where that is False."""
 
     method: ClassVar[str]
     world: World = field(repr=False)
     owner: Owner
 
-    @abstractmethod
     def params(self) -> Fields:
         """The parameters but for `owner`."""
+        return {}
 
-    def scope(self) -> Fields:
-        return {} if self.owner is False else {"owner": self.owner}
+    def sent(self) -> Fields:
+        """All parameters."""
+        return self.params() if self.owner is False else {**self.params(), "owner": self.owner}
+
+    def about(self) -> Collection[Slot]:
+        """The facts that the call is made for."""
+        return ()
+
+    def heard(self, outcome: Outcome) -> None:
+        """Take in what else an answer tells: ids, and what the event log has to show."""
 
     def effects(self, outcome: Outcome) -> Effects:
-        """What the outcome did to each fact."""
+        """What the call did to each fact, as its outcome tells."""
         return []
 
-    def check(self, outcome: Outcome, busy: Collection[Slot]) -> None:
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
         """Hold an answer against what is possible, but for facts that were `busy` meanwhile."""
 
 
@@ -153,21 +79,34 @@ class Part:
     slot: Slot = field(repr=False)
     draft: Fields
 
-    @property
-    def tier(self) -> str | None:
-        return self.draft.get("tier")
-
 
 @dataclass(frozen=True)
 class Remember(Deed):
+    """A retry is the same deed again."""
+
     method = "remember"
     parts: tuple[Part, ...]
     session: str | None
-    batch: int
 
     def params(self) -> Fields:
         default = {} if self.session is None else {"session": self.session}
         return {"records": [part.draft for part in self.parts], **default}
+
+    def about(self) -> Collection[Slot]:
+        return {part.slot for part in self.parts}
+
+    @property
+    def named(self) -> bool:
+        """Whether it may be repeated."""
+        return all("id" in part.draft for part in self.parts)
+
+    def heard(self, outcome: Outcome) -> None:
+        if outcome.answer is None:
+            return
+        for part, told in zip(self.parts, outcome.answer["written"], strict=True):
+            self.world.know(told["id"], part.slot)
+            if told["outcome"] in ("created", "replaced"):
+                self.world.written[told["id"], told["revision"]] = outcome.router
 
     def effects(self, outcome: Outcome) -> Effects:
         found: dict[Slot, list[Effect]] = {}
@@ -175,71 +114,326 @@ class Remember(Deed):
             found.setdefault(part.slot, []).append(self._effect(at, part, outcome))
         return [(slot, in_turn(effects)) for slot, effects in found.items()]
 
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
+        if answer["ids"] != [told["id"] for told in answer["written"]]:
+            raise ContradictionError(f"a write was answered with {answer}")
+
     def _effect(self, at: int, part: Part, outcome: Outcome) -> Effect:
-        sent = self.kept(at, "", (outcome.began, UNBOUNDED))
         if outcome.answer is None:
-            return perhaps(lambda kept: write(kept, sent), lambda kept: unwrite(kept, sent))
+            sent = self._sent(at, "", outcome.began, UNBOUNDED)
+            # What a crash cut off in the undoing may be undone yet.
+            return perhaps(sent.write, sent.unwrite)
         told: Fields = outcome.answer["written"][at]
-        record_id = str(outcome.answer["ids"][at])
-        sent = self.kept(at, record_id, (outcome.began, outcome.ended))
-        wrote, revision = told["outcome"], told.get("revision", 0)
+        sent = self._sent(at, str(outcome.answer["ids"][at]), outcome.began, outcome.ended)
 
         def agrees(kept: Kept | None) -> bool:
-            after = write(kept, sent)
+            after = sent.write(kept)
             right = "created" if kept is None else "existing" if after == kept else "replaced"
-            return (
-                (wrote, revision) == (right, after.revision if right != "existing" else revision)
-                and record_id in (after.id, part.slot.assigned)
-            )
+            revision = after.revision if right == "replaced" else told["revision"]
+            return (told["outcome"], told["revision"], told["id"]) == (right, revision, after.id)
 
-        def change(kept: Kept | None) -> Kept | None:
-            after = write(kept, sent)
-            moved = wrote == "replaced" and part.tier is not None and told.get("tier") == part.tier
-            return replace(after, home=self._home(part)) if moved else after
+        def change(kept: Kept | None) -> Kept:
+            after = sent.write(kept)
+            placed = told["outcome"] == "replaced" and sent.tier is not None and told["tier"] == sent.tier
+            return replace(after, home=sent.home) if placed else after
 
         return surely(change, agrees)
 
-    def kept(self, at: int, record_id: str, born: tuple[int, int]) -> Kept:
-        """The record that one of the drafts makes where there is none."""
+    def _sent(self, at: int, told_id: str, began: int, ended: int) -> Sent:
         part = self.parts[at]
-        sent = {name: value for name, value in part.draft.items() if name not in ("id", "tier", "salience")}
-        if isinstance(self.owner, str):
-            sent.setdefault("owner", self.owner)
-        if self.session is not None:
-            sent.setdefault("session", self.session)
-        return Kept(
-            id=part.draft.get("id", record_id),
-            sent=json.dumps({n: v for n, v in sent.items() if v is not None}),
-            born=born,
-            place=(self.batch, at),
+        fields = {name: value for name, value in part.draft.items() if name not in ("id", "tier", "salience")}
+        fields.setdefault("owner", part.slot.owner)
+        fields.setdefault("session", self.session)
+        tier = part.draft.get("tier")
+        home = tier if tier in DEEP and "group" not in fields else None
+        kept = Kept(
+            id=part.draft.get("id", told_id),
+            sent=json.dumps({name: value for name, value in fields.items() if value is not None}),
+            born=(began, ended),
+            place=(began, at),
             salience=part.draft.get("salience", 1.0),
-            home=self._home(part),
-            asked=part.tier is not None,
-            weighed="salience" in part.draft,
+            home=home,
+        )
+        return Sent(kept, tier, "salience" in part.draft)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record as it becomes where nothing is, and how it changes what is there.
+
+    `tier` is the one that it names, `weighed` whether it has a salience of its own.
+    """
+
+    fresh: Kept
+    tier: str | None
+    weighed: bool
+
+    @property
+    def home(self) -> str | None:
+        return self.fresh.home
+
+    def write(self, kept: Kept | None) -> Kept:
+        if kept is None:
+            return self.fresh
+        fields = self.fresh.fields
+        if "key" not in fields or self.fresh.id in (kept.id, *kept.aliases):
+            return kept
+        homeless = self.tier is not None or "group" in fields
+        return replace(
+            kept,
+            sent=self.fresh.sent,
+            revision=kept.revision + 1,
+            salience=self.fresh.salience if self.weighed else kept.salience,
+            home=None if homeless else kept.home,
+            aliases=kept.aliases | {self.fresh.id},
         )
 
-    @staticmethod
-    def _home(part: Part) -> str | None:
-        return part.tier if part.tier in DEEP and "group" not in part.draft else None
+    def unwrite(self, kept: Kept | None) -> Kept | None:
+        """Undo what it created, unless it has changed since."""
+        return None if kept == self.fresh else kept
 
 
-def write(kept: Kept | None, sent: Kept) -> Kept:
-    """What a record that is sent makes of what is there."""
-    if kept is None:
-        return sent
-    if kept.knows(sent.id) or "key" not in sent.fields:
-        return kept
-    homeless = sent.asked or "group" in sent.fields
-    return replace(
-        kept,
-        sent=sent.sent,
-        revision=kept.revision + 1,
-        salience=sent.salience if sent.weighed else kept.salience,
-        home=None if homeless else kept.home,
-        aliases=kept.aliases | {sent.id},
-    )
+@dataclass(frozen=True)
+class Forget(Deed):
+    method = "forget"
+    selection: Selection
+
+    def params(self) -> Fields:
+        return self.selection.params()
+
+    def heard(self, outcome: Outcome) -> None:
+        if outcome.answer is not None:
+            self.world.forgotten |= dict.fromkeys(outcome.answer["ids"], outcome.router)
+
+    def effects(self, outcome: Outcome) -> Effects:
+        if outcome.answer is None:
+            return [(slot, perhaps(self._drop(slot))) for slot in self.world.sees(self.owner)]
+        gone = frozenset(map(str, outcome.answer["ids"]))
+        unknown = {i for i in gone if self.world.named(i) is None}
+        return [(slot, self._gone(slot, gone, unknown)) for slot in self.world.sees(self.owner)]
+
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
+        if answer["forgotten"] != len(set(answer["ids"])):
+            raise ContradictionError(f"a forget counts wrongly: {answer}")
+        if strangers := self._foreign(answer):
+            raise ContradictionError(f"a forget of {self.owner} took {strangers}")
+
+    def _foreign(self, answer: Fields) -> list[str]:
+        seen = self.world.sees(self.owner)
+        return [i for i in answer["ids"] if (slot := self.world.named(i)) is not None and slot not in seen]
+
+    def _drop(self, slot: Slot) -> Change:
+        return lambda kept: None if kept is not None and self.selection.picks(slot, kept) else kept
+
+    def _gone(self, slot: Slot, gone: Collection[str], unknown: Collection[str]) -> Effect:
+        """What a receipt says of a fact: it names what was removed, and so also what was not selected.
+
+        An id that nobody was told is that of a write whose answer was lost.
+        """
+
+        def taken(kept: Kept | None) -> bool:
+            if kept is None or not self.selection.picks(slot, kept):
+                return False
+            return (kept.id or slot.assigned) in gone or (kept.id == "" and bool(unknown))
+
+        def agrees(kept: Kept | None) -> bool:
+            if any(self.world.named(i) is slot for i in gone):
+                return taken(kept)
+            return kept is None or taken(kept) or not self.selection.picks(slot, kept)
+
+        return surely(lambda kept: None if taken(kept) else kept, agrees)
 
 
-def unwrite(kept: Kept | None, sent: Kept) -> Kept | None:
-    """A creation is undone, and what it has become meanwhile is not."""
-    return None if kept == sent else kept
+@dataclass(frozen=True)
+class Promote(Deed):
+    method = "promote"
+    slot: Slot = field(repr=False)
+    id: str
+    tier: str
+    salience: float
+
+    def params(self) -> Fields:
+        return {"ids": [self.id], "tier": self.tier, "salience": self.salience}
+
+    def about(self) -> Collection[Slot]:
+        return {self.slot}
+
+    def effects(self, outcome: Outcome) -> Effects:
+        groups = {kept.fields.get("group") for kept in self.slot.kept()} - {None}
+
+        def along(kept: Kept | None) -> Kept | None:
+            return self._arrived(kept) if kept is not None and kept.fields.get("group") in groups else kept
+
+        mates = [s for s in self.world.slots if s is not self.slot and s.owner == self.slot.owner and groups]
+        if outcome.answer is None:
+            return [(self.slot, perhaps(self._named)), *((mate, perhaps(along)) for mate in mates)]
+        if outcome.answer["promoted"] == 0:
+            return []
+        moved = surely(self._arrived, lambda kept: kept is not None and self._is(kept))
+        return [(self.slot, moved), *((mate, either(along)) for mate in mates)]
+
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
+        if answer["promoted"] not in (0, 1):
+            raise ContradictionError(f"one record was to be promoted, and the answer is {answer}")
+
+    def _is(self, kept: Kept) -> bool:
+        return (kept.id or self.slot.assigned) == self.id
+
+    def _named(self, kept: Kept | None) -> Kept | None:
+        return self._arrived(kept) if kept is not None and self._is(kept) else kept
+
+    def _arrived(self, kept: Kept | None) -> Kept | None:
+        if kept is None:
+            return None
+        home = self.tier if self.tier in DEEP and "group" not in kept.fields else None
+        return replace(kept, salience=kept.salience + self.salience, home=home)
+
+
+@dataclass(frozen=True)
+class Reinforce(Deed):
+    method = "reinforce"
+    slots: tuple[Slot, ...] = field(repr=False)
+    ids: tuple[str, ...]
+    amount: float
+
+    def params(self) -> Fields:
+        return {"ids": [*self.ids], "amount": self.amount}
+
+    def about(self) -> Collection[Slot]:
+        return self.slots
+
+    def effects(self, outcome: Outcome) -> Effects:
+        if outcome.answer is None:
+            return [(slot, perhaps(self._added(slot))) for slot in self.slots]
+        there = outcome.answer["reinforced"]
+
+        def agrees(kept: Kept | None, slot: Slot) -> bool:
+            return there not in (0, len(self.slots)) or self._is(slot, kept) == bool(there)
+
+        return [
+            (slot, surely(self._added(slot), lambda kept, slot=slot: agrees(kept, slot)))
+            for slot in self.slots
+        ]
+
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
+        found = [{self._is(slot, kept) for kept, _ in slot.states} for slot in self.slots if slot not in busy]
+        others = sum(slot in busy for slot in self.slots)
+        least, most = found.count({True}), len(found) - found.count({False}) + others
+        if not least <= answer["reinforced"] <= most:
+            raise ContradictionError(f"{self.ids}: {least} to {most} are there, and the answer is {answer}")
+
+    def _is(self, slot: Slot, kept: Kept | None) -> bool:
+        return kept is not None and (kept.id or slot.assigned) in self.ids
+
+    def _added(self, slot: Slot) -> Change:
+        return lambda kept: (
+            replace(kept, salience=kept.salience + self.amount)
+            if kept is not None and self._is(slot, kept)
+            else kept
+        )
+
+
+@dataclass(frozen=True)
+class Timeline(Deed):
+    method = "timeline"
+    selection: Selection
+    limit: int | None = None
+
+    def params(self) -> Fields:
+        return {**self.selection.params(), **({} if self.limit is None else {"limit": self.limit})}
+
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
+        shown = self.world.shown(answer["records"], "the timeline")
+        _hold(self, shown, self.selection, busy, complete=self.limit is None and "degraded" not in answer)
+        if self.limit is not None and len(shown) > self.limit:
+            raise ContradictionError(f"{self.limit} records were asked for, and {len(shown)} came")
+        _in_order([slot for slot in shown if slot not in busy])
+
+
+@dataclass(frozen=True)
+class Recall(Deed):
+    method = "recall"
+    selection: Selection
+    touch: bool = True
+
+    def params(self) -> Fields:
+        return {**self.selection.params(), "limit": 1_000, "touch": self.touch}
+
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
+        # Any of the words is enough to be recalled: all are written with the mark.
+        shown = self.world.shown(answer["records"], "recall")
+        _hold(self, shown, Selection(), busy, complete="degraded" not in answer)
+
+
+@dataclass(frozen=True)
+class Fetch(Deed):
+    method = "fetch"
+    key: str
+
+    def params(self) -> Fields:
+        return {"key": self.key}
+
+    def check(self, answer: Fields, busy: Collection[Slot]) -> None:
+        record, complete = answer["record"], "degraded" not in answer
+        for owner in dict.fromkeys((self.owner, None)):
+            slot = None if owner is False else self.world.at(owner, self.key)
+            if record is not None and record.get("owner") == owner:
+                if slot is None:
+                    raise ContradictionError(f"nobody wrote {record}")
+                if slot not in busy:
+                    slot.seen(record, "fetch")
+                return
+            if slot is not None and slot not in busy and complete:
+                slot.missed(lambda _: True, "fetch")
+        if record is not None:
+            raise ContradictionError(f"{self.owner} is shown {record}")
+
+
+@dataclass(frozen=True)
+class Close(Deed):
+    method = "session/close"
+    session: str
+
+    def params(self) -> Fields:
+        return {"session": self.session}
+
+
+@dataclass(frozen=True)
+class Consolidate(Deed):
+    method = "consolidate"
+
+
+def _hold(
+    deed: Deed,
+    shown: dict[Slot, Fields],
+    selection: Selection,
+    busy: Collection[Slot],
+    *,
+    complete: bool,
+) -> None:
+    """Hold what a read shows, and where it is `complete` what it does not show, against what is possible."""
+    seen = deed.world.sees(deed.owner)
+    for slot, record in shown.items():
+        if slot not in seen:
+            raise ContradictionError(f"{deed.method} shows {deed.owner} what is {slot.owner}'s: {record}")
+        if slot not in busy:
+            slot.seen(record, deed.method, more=lambda kept, slot=slot: selection.picks(slot, kept))
+    for slot in seen:
+        if complete and slot not in shown and slot not in busy:
+            slot.missed(lambda kept, slot=slot: selection.picks(slot, kept), deed.method)
+
+
+def _in_order(slots: Sequence[Slot]) -> None:
+    """Raise where a record comes before one that was written before it."""
+
+    def born(slot: Slot, end: int) -> list[int]:
+        return [kept.born[end] for kept in slot.kept()]
+
+    for at, slot in enumerate(slots):
+        for later in slots[at + 1 :]:
+            batches = {kept.place[0] for kept in (*slot.kept(), *later.kept())}
+            turned = len(batches) == 1 and slot.kept()[0].place > later.kept()[0].place
+            if turned or max(born(later, 1)) < min(born(slot, 0)):
+                raise ContradictionError(
+                    f"{slot.name} is shown before {later.name}, which was written before it"
+                )

@@ -24,7 +24,7 @@ SHOWN = ("content", "role", "metadata", "session", "group", "owner", "key")
 """What every read shows of a record as its client sent it."""
 
 
-class Contradiction(AssertionError):
+class ContradictionError(AssertionError):
     """What was shown agrees with nothing that is possible."""
 
 
@@ -147,9 +147,10 @@ class Slot:
 
     def after(self, effects: Collection[Effect], what: str) -> None:
         """Take in calls that are over, which ran at the same time: in some order each did what it said."""
-        self._leave(
-            frozenset().union(*(in_turn(order)(self.states) for order in permutations(effects))), what
-        )
+        found = frozenset[State]()
+        for order in permutations(effects):
+            found |= in_turn(order)(self.states)
+        self._leave(found, what)
 
     def seen(self, record: Fields, what: str, *, more: Callable[[Kept], bool] = lambda _: True) -> None:
         """Take in that a record was shown; `more` is what must hold of it besides."""
@@ -185,7 +186,7 @@ class Slot:
         if not states:
             possible = "\n".join(f"  {kept} {len(pending)} pending" for kept, pending in self.states)
             history = "\n".join(f"  {line}" for line in self.told)
-            raise Contradiction(f"{self.name}: {what}\npossible were\n{possible}\nafter\n{history}")
+            raise ContradictionError(f"{self.name}: {what}\npossible were\n{possible}\nafter\n{history}")
         self.told.append(what)
         self.states = states
 

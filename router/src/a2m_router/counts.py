@@ -37,6 +37,9 @@ class Counts:
             ["tier"],
             registry=registry,
         )
+        self.embedded = Counter(
+            "a2m_embedded_texts", "Texts that were given vectors.", ["kind"], registry=registry
+        )
         self.waiting = Gauge(
             "a2m_spills_waiting", "Sessions that wait to be brought to their capacity.", registry=registry
         )

@@ -25,6 +25,7 @@ from a2m_router.remnants import Inspector
 from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
+from a2m_router.vectors import Embedder, Vectors
 from a2m_router.writes import Placer
 from a2m_server.events import Events
 from a2m_server.store import (
@@ -59,7 +60,8 @@ class Federation:
 
     `interval` is the pause between sweeps in seconds; `clock` gives microseconds since 1970. `observer` is
     told of each step that crosses tiers, and what it does not return from does not go on. `shared` is what
-    this router has in common with others (its locks, readers and events), opened before the tiers.
+    this router has in common with others (its locks, readers and events), opened before the tiers. `embedder`
+    makes the vectors of what leaves working and of queries that come without one.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Federation:
         observer: Observer = unobserved,
         counts: Counts | None = None,
         shared: AbstractAsyncContextManager[object] | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         counts = counts or Counts()
         self._shared = shared or nullcontext()
@@ -83,7 +86,8 @@ class Federation:
         self._tiers = Tiers(members)
         self._locks = locks or Locks()
         self._readers = readers or Readers()
-        self._mover = Mover(self._locks, self._readers, observer, counts)
+        self._vectors = Vectors(embedder, counts)
+        self._mover = Mover(self._locks, self._readers, observer, counts, self._vectors)
         self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock, observer)
         self._graves = Graves(self._tiers, self._locks, self._readers)
         self._inspector = Inspector(self._tiers)
@@ -146,7 +150,8 @@ class Federation:
             extensions=EXTENSIONS | self._inspector.extensions,
             tiers=tuple(member.config.info() for member in self._tiers.members),
             read_only=self._tiers.read_only,
-            dimensions=self._tiers.width,
+            dimensions=self._tiers.width or self._vectors.dimensions,
+            embedding_model=self._vectors.model,
             metric=first.metric if first else "cosine",
             metrics=tuple(sorted(metrics)),
         )
@@ -196,9 +201,15 @@ class Federation:
             members = [member for member in members if member.has(Capability.EMBEDDINGS)]
         asked = replace(search, filter=replace(search.filter, where=where, tier=None))
         by_words = replace(asked, embedding=None)
+        ours = None
+        if search.text is not None and search.embedding is None:
+            ours = await self._vectors.query(search.text)
+        if ours is not None:
+            asked = replace(asked, embedding=ours, embedding_model=self._vectors.model)
 
         async def ask_one(member: Member) -> Found:
-            return await member.store.search(asked if member.has(Capability.EMBEDDINGS) else by_words)
+            able = member.has(Capability.EMBEDDINGS) if ours is None else self._vectors.fits(member)
+            return await member.store.search(asked if able else by_words)
 
         with self._readers.reading():
             answers, silent = await ask(members, ask_one)

@@ -19,6 +19,7 @@ from a2m_router.listing import group_members
 from a2m_router.policy import Unit, arrival, batches, standing, true_copy, units
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
+from a2m_router.vectors import Vectors
 from a2m_server.store import Deleted, Named
 
 BATCH = 100
@@ -69,11 +70,13 @@ class Mover:
         readers: Readers,
         observer: Observer = unobserved,
         counts: Counts | None = None,
+        vectors: Vectors | None = None,
     ) -> None:
         self._locks = locks
         self._readers = readers
         self._reached = observer
         self._counts = counts or Counts()
+        self._vectors = vectors or Vectors(None, self._counts)
 
     async def move(
         self, moving: Iterable[Unit], source: Member, target: Member, *, salience: float = 0.0
@@ -167,9 +170,8 @@ class Mover:
         pending = {record.id: record for record in records}
         stale: dict[str, Record] = {}
         for _ in range(COPY_ATTEMPTS):
-            written = await target.store.transfer(
-                [as_draft(record, source.name, salience) for record in pending.values()]
-            )
+            drafts = [as_draft(record, source.name, salience) for record in pending.values()]
+            written = await target.store.transfer(await self._vectors.filled(drafts, target))
             await self._reached("move: copied")
             refused = {w.id: w.reason for w in written if w.outcome == "refused" and w.reason != "exists"}
             held = {copy.id: copy for copy in await target.store.read([*pending])}

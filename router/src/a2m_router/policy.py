@@ -89,6 +89,7 @@ def newest(a: Record, b: Record) -> Record:
 Standing = Literal["same", "ahead", "stale"]
 
 _MARKS = frozenset({"etag", "moves", "tier", "score", "arrival"})
+_VECTOR = frozenset({"embedding", "embedding_model"})
 _COUNTS = frozenset({"salience", "access_count", "accessed_at"})
 
 
@@ -110,13 +111,20 @@ def standing(record: Record, source: str, copy: Record, salience: float) -> Stan
         return "ahead"
     if copy.arrival != arrival(source, record) or not true_copy(record, copy):
         return "stale"
-    counted = copy.salience != record.salience + salience or not _equal(record, copy, _MARKS | {"salience"})
+    but = _changed(record, copy) | {"salience"}
+    counted = copy.salience != record.salience + salience or not _equal(record, copy, but)
     return "ahead" if counted else "same"
 
 
 def true_copy(record: Record, copy: Record) -> bool:
     """Whether a copy is what was copied, but for what a move changes and what is counted on either."""
-    return _equal(record, copy, _MARKS | _COUNTS)
+    return _equal(record, copy, _changed(record, copy) | _COUNTS)
+
+
+def _changed(record: Record, copy: Record) -> frozenset[str]:
+    """The fields that a move changes: the copy may have been given a vector on its way."""
+    added = record.embedding is None and copy.embedding_model is not None
+    return _MARKS | _VECTOR if added else _MARKS
 
 
 def _equal(record: Record, copy: Record, but: Collection[str]) -> bool:

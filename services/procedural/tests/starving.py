@@ -1,8 +1,8 @@
 """A repository on a disk that gets full or read-only: `starving.py full|read-only FOLDER [limit]`.
 
 It mounts a small file system, which takes root or a user namespace (`unshare -rm`), and exits with 77 where
-it may not. With `limit`, instead, no file may grow beyond a size, or permissions are taken away. It exits with
-0 when each failure was named, nothing acknowledged was lost, and all worked again by itself afterwards.
+it may not. With `limit`, instead, no file may grow beyond a size, or permissions are taken away. It exits
+with 0 when each failure was named, nothing acknowledged was lost, and all worked again by itself afterwards.
 """
 
 from __future__ import annotations

@@ -143,6 +143,30 @@ def rename(old: Path, new: Path) -> None:
     old.rename(new)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to see what is synced")
+async def test_the_names_of_objects_are_on_disk_before_the_branch_moves_and_its_own_before_a_write_returns(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    at: dict[str, set[Path]] = {}
+    store = ProceduralStore(Place(path), observe=lambda step: at.setdefault(step, {*synced}))
+    await store.open()
+    objects = {*(path / "objects").rglob("*")}
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", watched)
+    await store.write([Draft(id="a", content="a", key="k")], EVERYONE)
+    fresh = {file.parent for file in (path / "objects").rglob("*") if file not in objects}
+    assert len(fresh) > 1
+    assert fresh <= at["made"]
+    assert path / "refs" / "heads" in at["advanced"]
+    await store.close()
+
+
 async def test_a_repository_that_went_away_is_an_error_until_it_is_back(
     store: ProceduralStore, path: Path
 ) -> None:

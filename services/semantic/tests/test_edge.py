@@ -12,6 +12,7 @@ import pytest
 
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
+from a2m_semantic import edge
 from a2m_semantic.edge import EdgeEngine
 from a2m_semantic.store import SemanticStore
 from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Search
@@ -119,6 +120,25 @@ async def test_a_folder_serves_one_process_and_says_so(edge_folder: Path) -> Non
     after = SemanticStore(EdgeEngine(edge_folder, "cosine"))
     await after.open()
     await after.close()
+
+
+async def test_a_disk_that_is_nearly_full_takes_no_records_and_still_forgets(
+    edge_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SemanticStore(EdgeEngine(edge_folder, "cosine"))
+    await store.open()
+    await store.write([draft("a"), draft("b")], EVERYONE)
+    room = edge.ROOM
+    monkeypatch.setattr(edge, "ROOM", 2**62)
+    with pytest.raises(A2MError, match="its disk is full") as full:
+        await store.write([draft("c")], EVERYONE)
+    assert full.value.retryable
+    assert [r.id for r in (await store.timeline(Page(Filter()))).records] == ["a", "b"]
+    assert (await store.forget(Filter(ids=("a",)))).ids == ["a"]
+    monkeypatch.setattr(edge, "ROOM", room)
+    await store.write([draft("c")], EVERYONE)
+    assert [r.id for r in (await store.timeline(Page(Filter()))).records] == ["b", "c"]
+    await store.close()
 
 
 async def test_another_metric_or_width_than_the_store_was_made_with_is_refused(edge_folder: Path) -> None:

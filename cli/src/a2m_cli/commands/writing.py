@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from a2m_cli import options
-from a2m_cli.connection import WRONG_USAGE, CliError, Server
+from a2m_cli.connection import FAILED, WRONG_USAGE, CliError, Server, require_extensions
 from a2m_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -24,6 +24,8 @@ from a2m_cli.options import (
 
 if TYPE_CHECKING:
     from a2m_protocol.errors import JsonObject
+
+_LONG = 120.0
 
 
 def remember(
@@ -81,14 +83,24 @@ def forget(
     where: Where = None,
     key_prefix: KeyPrefix = None,
     owner: Owner = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Look in every tier and index for what is left; fail if anything is."),
+    ] = False,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Rewrite history too, where a tier keeps one (git). Asks first.")
+    ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask. Ids alone are never asked about.")
+        bool, typer.Option("--yes", "-y", help="Do not ask. Ids alone are asked about with --erase only.")
     ] = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete records for good; everything given must apply to a record."""
+    """Delete records for good; everything given must apply to a record.
+
+    With --verify or --erase, ids may be of what is forgotten already.
+    """
     selected = options.params(
         ids=ids, query=query, tier=tier, where=options.where_of(where, session), key_prefix=key_prefix
     )
@@ -97,10 +109,23 @@ def forget(
             "nothing selected: give ids, --query, --tier, --session, --where or --key-prefix", WRONG_USAGE
         )
     selected |= options.params(owner=owner)
-    server = options.server(url, token_file)
-    if not yes and not selected.keys() <= {"ids", "owner"}:
-        _confirm(server, selected)
-    _figures(server.call("forget", selected), as_json)
+    server = options.server(url, token_file, timeout=_LONG if erase or verify else 30.0)
+    needed = [name for name, wanted in (("verify", verify), ("erase", erase)) if wanted]
+    if needed:
+        require_extensions(server.call("describe", {}), needed, "do this")
+    if not yes and (erase or not selected.keys() <= {"ids", "owner"}):
+        _confirm(server, selected, erase=erase)
+    result = server.call("forget", selected | options.params(erase=erase))
+    found = _look(server, selected, result) if verify else None
+    if as_json:
+        _figures(result if found is None else {**result, "verified": found}, as_json)
+    else:
+        _figures(result, as_json)
+        _show_left(result, found, erased=erase)
+    from a2m_cli.verifying import is_clean
+
+    if result.get("live") or (found is not None and not is_clean(found, erased=erase)):
+        raise typer.Exit(FAILED)
 
 
 def promote(
@@ -209,17 +234,38 @@ def _content(text: str | None, uri: str | None) -> str | None:
     return content
 
 
-def _confirm(server: Server, selected: JsonObject) -> None:
-    """Ask whether to forget what was not named one by one; without anybody to ask, refuse."""
+def _confirm(server: Server, selected: JsonObject, *, erase: bool) -> None:
+    """Ask whether to erase, or to forget what was not named one by one; without anybody to ask, refuse."""
     from a2m_cli.selection import count, words
+    from a2m_cli.verifying import COST
 
+    verb = "forget and erase" if erase else "forget"
     if not sys.stdin.isatty():
         raise CliError(
-            f"this would forget all records {words(selected)}: say so with --yes where nobody can be asked",
+            f"this would {verb} all records {words(selected)}: say so with --yes where nobody can be asked",
             WRONG_USAGE,
         )
-    matching = server.run(lambda client: count(client, selected))
-    typer.confirm(f"Forget {matching} {words(selected)}?", abort=True)
+    if erase:
+        typer.echo(COST, err=True)
+    named = selected.keys() <= {"ids", "owner"}
+    matching = "all records" if named else server.run(lambda client: count(client, selected))
+    typer.confirm(f"{verb.capitalize()} {matching} {words(selected)}?", abort=True)
+
+
+def _look(server: Server, selected: JsonObject, result: JsonObject) -> JsonObject:
+    """What is left of what was forgotten or named."""
+    from a2m_cli import verifying
+
+    return verifying.look(server, verifying.ids_of(selected, result))
+
+
+def _show_left(result: JsonObject, found: JsonObject | None, *, erased: bool) -> None:
+    from a2m_cli import rendering, verifying
+
+    out = rendering.console()
+    verifying.show_kept(out, result)
+    if found is not None:
+        verifying.show(out, found, erased=erased)
 
 
 def _figures(result: JsonObject, as_json: bool) -> None:

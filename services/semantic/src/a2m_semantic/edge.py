@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 _DISTANCES = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
 
 SHARD = "shard"
+ROOM = 64 * 2**20
+"""Bytes that have to be free for a write: a new segment of the log and one of vectors take as much."""
 
 Result = TypeVar("Result")
 
@@ -96,6 +98,8 @@ class EdgeEngine:
         return width
 
     async def upsert(self, points: Sequence[Point], expected: frozenset[str]) -> None:  # noqa: ARG002 not shared
+        if any(point.dense is not None or point.terms is not None for point in points):
+            _check_room(self._folder)
         await self._update(lambda: qdrant.UpdateOperation.upsert_points([*map(_point, points)]))
 
     async def delete(self, where: Clause) -> None:
@@ -270,6 +274,14 @@ def _load(folder: Path) -> qdrant.EdgeShard:
         if field not in held:
             shard.update(qdrant.UpdateOperation.create_field_index(field, schema))
     return shard
+
+
+def _check_room(folder: Path) -> None:
+    """Refuse what grows the store while its disk is nearly full: a mapped file that cannot grow ends us."""
+    disk = os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize < ROOM:
+        why = f"its disk is full but for {ROOM >> 20} MiB: make room there"
+        raise unavailable("the semantic store", why)
 
 
 def _sync_log(folder: Path) -> None:

@@ -1,0 +1,125 @@
+"""Ten minutes of fifty conversations while a process is killed every 20 s: `make soak`.
+
+`SOAK_SECONDS` is for how long. It prints the memory of every process at the start, in the middle and at the
+end, and fails when one has grown by more than `GROWTH_MB`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import Federation
+from nursery import Nursery
+from talk import Talker
+
+SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))
+SESSIONS = 50
+OWNERS = ("ana", "bob")
+ROUTERS = 2
+KILL_SECONDS = 20.0
+OUTAGE_SECONDS = 1.0
+PAUSE_SECONDS = 1.0
+GROWTH_MB = 48.0
+"""What a process may grow by from the start, when it is warm, to the end."""
+
+Figures = Mapping[str, float]
+
+pytestmark = pytest.mark.timeout(SECONDS + 300.0)
+
+
+def test_fifty_conversations_outlive_a_death_every_twenty_seconds(nursery: Nursery, tmp_path: Path) -> None:
+    with Federation(tmp_path, nursery, routers=ROUTERS, capacity=20) as federation:
+        talkers = [
+            Talker(f"talk-{n}", OWNERS[n % 2], federation.routers[n // 2 % ROUTERS], seed=n)
+            for n in range(SESSIONS)
+        ]
+        over = threading.Event()
+        talking = [federation.later(talker.talk, over, PAUSE_SECONDS) for talker in talkers]
+        try:
+            measured = _kill_for(SECONDS, federation, talkers)
+        finally:
+            over.set()
+            for talk in talking:
+                talk.exception()
+        calls = sum((talker.calls for talker in talkers), Counter[str]())
+        failures = sum(talker.failures for talker in talkers)
+        _print(measured, calls, failures)
+        assert [problem for talker in talkers for problem in talker.problems] == []
+        federation.settle()
+        for talker in talkers:
+            talker.check()
+        assert [problem for talker in talkers for problem in talker.problems] == []
+        _check_places(federation, talkers)
+        start, end = measured[0], measured[-1]
+        grown = {name: end[name] - start[name] for name in end if end[name] - start[name] > GROWTH_MB}
+        assert grown == {}
+
+
+def _kill_for(seconds: float, federation: Federation, talkers: list[Talker]) -> list[Figures]:
+    """Kill a process now and then, each in its turn; the memory at the start, in the middle, at the end."""
+    begun = time.monotonic()
+    chooser = random.Random(1)
+    victims: list[str] = []
+    measured: list[Figures] = []
+    marks = [min(KILL_SECONDS, seconds / 4), seconds / 2, seconds]
+    while (passed := time.monotonic() - begun) < seconds:
+        if any(talker.problems for talker in talkers):
+            break
+        if passed >= marks[len(measured)]:
+            measured.append(_memory(federation))
+        victims = victims or chooser.sample(federation.names, len(federation.names))
+        following = min(begun + seconds, time.monotonic() + KILL_SECONDS)
+        time.sleep(max(0.0, following - time.monotonic() - OUTAGE_SECONDS))
+        if following < begun + seconds:
+            victim = victims.pop()
+            federation.kill(victim)
+            time.sleep(OUTAGE_SECONDS)
+            federation.start(victim)
+    return [*measured, _memory(federation)]
+
+
+def _memory(federation: Federation) -> Figures:
+    """The megabytes that each process has for itself, those of its children included."""
+    figures: dict[str, float] = {}
+    for name in federation.names:
+        parent = psutil.Process(federation.pid(name))
+        total = 0
+        for process in (parent, *parent.children(recursive=True)):
+            try:
+                total += process.memory_full_info().uss
+            except psutil.NoSuchProcess:
+                continue  # a connection's process that has just ended
+        figures[name] = total / 2**20
+    return figures
+
+
+def _check_places(federation: Federation, talkers: list[Talker]) -> None:
+    """Each record is in exactly one tier, and nothing that was forgotten is in any."""
+    sessions = {session.name: session for talker in talkers for session in talker.sessions}
+    tiers: Counter[str] = Counter()
+    groups: dict[str, set[str]] = {}
+    for tier, entries in federation.held().items():
+        for entry in entries:
+            tiers[entry["id"]] += 1
+            if entry.get("group"):
+                groups.setdefault(entry["group"], set()).add(tier)
+    kept = {i for session in sessions.values() for i in session.kept}
+    assert {i: count for i, count in tiers.items() if count != 1} == {}
+    assert tiers.keys() - kept == set()
+    assert kept - tiers.keys() == set()
+    assert {group: at for group, at in groups.items() if len(at) != 1} == {}
+
+
+def _print(measured: list[Figures], calls: Counter[str], failures: int) -> None:
+    print(f"\n{calls.total()} calls, {failures} failed and were tried again: {dict(calls)}")
+    print(f"{'memory in MB':14}" + "".join(f"{when:>9}" for when in ("start", "middle", "end")))
+    for name in measured[0]:
+        print(f"{name:14}" + "".join(f"{figures[name]:9.1f}" for figures in measured))
