@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test faults check demo conformance bench format lock clean
+.PHONY: help up test faults soak check demo conformance bench format lock clean
 
 PYTHON ?= python3
 DIR := $(abspath .)
@@ -33,8 +33,11 @@ check: $(STAMP) ## lint, types, import rules, lock files
 	@said=$$($(BIN)/lint-imports --no-cache --no-logo 2>&1) && echo "imports: clean" || { echo "$$said"; exit 1; }
 	@$(BIN)/python tools/locks.py --check
 
-faults: $(STAMP) ## the long interleavings of moves, forgets and crashes
+faults: $(STAMP) ## every process killed at every step, networks cut, long interleavings
 	@$(BIN)/pytest -m faults -n 2 --dist load $(ARGS)
+
+soak: $(STAMP) ## 50 conversations while processes die, for SOAK_SECONDS (600)
+	@$(BIN)/pytest -n 0 -s tests/faults/soak.py $(ARGS)
 
 demo: $(STAMP) ## a conversation lives in a federation, is asked questions, and ends by itself
 	@$(BIN)/a2m demo

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,19 @@ def poll(what: str, condition: Callable[[], Any], seconds: float = 30.0) -> Any:
             pytest.fail(f"{what}: not within {seconds:g} s", pytrace=False)
         time.sleep(_POLL_SECONDS)
     return answer
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many fault points there were: a test names its own by the property `fault point`."""
+    points = Counter(
+        report.outcome
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        if any(name == "fault point" for name, _ in report.user_properties)
+    )
+    if points:
+        terminalreporter.write_line(f"fault points: {points['passed']} of {points.total()} passed")
 
 
 @pytest.fixture(scope="session", name="poll")

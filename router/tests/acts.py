@@ -11,6 +11,7 @@ from scenes import AGAIN, ONE, SESSION, Scene
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
 from a2m_router.federation import Federation
+from a2m_router.moves import as_draft
 from a2m_server.contract import where, within
 from a2m_server.store import EVERYONE, Filter, Page, Search
 
@@ -38,12 +39,13 @@ async def promote(scene: Scene, router: Federation) -> None:
 
 async def promote_up(scene: Scene, router: Federation) -> None:
     """The same, with some salience on arrival."""
-    for thing in scene.begun:
-        scene.added.setdefault(thing, []).append((2.0, None))
-    moved = await router.promote([*scene.begun], scene.configs[-1].name, 2.0, EVERYONE)
-    for thing in scene.begun:
-        at = scene.added[thing].index((2.0, None))
-        scene.added[thing][at] = (2.0, int(thing in moved))
+    at = {thing: len(scene.added.setdefault(thing, [])) for thing in scene.begun}
+    for thing in at:
+        scene.added[thing].append((2.0, None))
+    moved = await router.promote([*at], scene.configs[-1].name, 2.0, EVERYONE)
+    for thing, place in at.items():
+        # Where another mover ended it, this one is told that nothing moved.
+        scene.added[thing][place] = (2.0, 1 if thing in moved else None)
 
 
 async def forget_by_id(scene: Scene, router: Federation) -> None:
@@ -164,7 +166,7 @@ async def take_in(scene: Scene, router: Federation) -> None:
 
 async def far_travelled(scene: Scene, router: Federation) -> None:
     """At first: a record in working that has moved often."""
-    scene.expect(ONE, oracle.written(ONE)(oracle.State(), -1))
+    scene.expect(ONE, oracle.written(ONE)(oracle.State()))
     await router.transfer([ONE.model_copy(update={"moves": 5, "seq": scene.now})])
 
 
@@ -185,6 +187,40 @@ async def write_in_vain(scene: Scene, router: Federation) -> None:
     """A batch whose second record a tier refuses."""
     with suppress(A2MError), scene.doing("one", oracle.written(ONE)):
         await router.write([ONE, FAR], EVERYONE)
+
+
+async def stray_copy(scene: Scene, router: Federation) -> None:
+    """The copy of a record in working as it was at first, by a router that died long ago."""
+    assert scene.old is not None
+    await router._tiers.get("episodic").store.transfer([as_draft(scene.old, "working", 0.0)])
+
+
+async def far_travelled_and_renewed(scene: Scene, router: Federation) -> None:
+    """At first: a record that had moved often was forgotten, written anew elsewhere, and moved on."""
+    await far_travelled(scene, router)
+    [scene.old] = await router.read(["one"])
+    await forget_and_write_anew(scene, router)
+    await router.promote(["one"], scene.configs[-1].name, 0.0, EVERYONE)
+
+
+async def close_and_reinforce(scene: Scene, router: Federation) -> None:
+    await close(scene, router)
+    await reinforce(scene, router)
+
+
+async def touch_and_close(scene: Scene, router: Federation) -> None:
+    await touch(scene, router)
+    await close(scene, router)
+
+
+async def touch_and_sweep(scene: Scene, router: Federation) -> None:
+    await touch(scene, router)
+    await sweep(scene, router)
+
+
+async def touched(scene: Scene, router: Federation) -> None:
+    """At first: a record that was recalled once."""
+    await router.touch(["one"], "2025-01-01T00:00:00.000Z")
 
 
 async def close_and_promote(scene: Scene, router: Federation) -> None:

@@ -87,9 +87,12 @@ class Explored:
 
 
 def explore(
-    build: Callable[[Schedule], World], *, limit: int = 1_000_000, stop_at: int = 1
+    build: Callable[[Schedule], World], *, limit: int = 1_000_000, wanted: str = ""
 ) -> Explored:
-    """Run a world in every order, until `stop_at` violations; each comes with the trace that led there."""
+    """Run a world in every order, until a violation that begins with `wanted`.
+
+    Each violation that was found comes with the trace that led there.
+    """
     result = Explored()
     loop = StillLoop()
     prefix: list[int] | None = []
@@ -100,7 +103,7 @@ def explore(
             violation = run.run()
             if violation is not None:
                 result.violations.append((violation, run.schedule.trace))
-                if len(result.violations) >= stop_at:
+                if violation.startswith(wanted):
                     break
             prefix = _next(run.taken, run.width)
     return result

@@ -17,16 +17,12 @@ from a2m_protocol.types import Draft, Record
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A thing that is held: the id of its record, its content, how often it was rewritten, and by which ids.
-
-    `by` is the deed that wrote it first, in the order in which deeds began.
-    """
+    """A thing that is held: the id of its record, its content, how often it was rewritten, and by which ids."""
 
     id: str
     content: str
     revision: int = 0
     known: frozenset[str] = frozenset()
-    by: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,7 @@ class State:
     forbidden: bool = False
 
 
-Change = Callable[[State, int], State]
-"""What a deed makes of a state; the deed is given by its place in the order in which deeds began."""
+Change = Callable[[State], State]
 
 
 @dataclass(slots=True)
@@ -64,18 +59,15 @@ class Read:
     ended: bool = False
 
 
-def forgotten(state: State, at: int) -> State:
-    """A forget: what is written after it began is newer, and stays."""
-    if state.fact is not None and state.fact.by > at:
-        return state
+def forgotten(_: State) -> State:
     return State(None, forbidden=True)
 
 
 def forgotten_where(word: str) -> Change:
     """The change of a forget that selects what holds a word."""
 
-    def change(state: State, at: int) -> State:
-        return forgotten(state, at) if state.fact is not None and word in state.fact.content else state
+    def change(state: State) -> State:
+        return forgotten(state) if state.fact is not None and word in state.fact.content else state
 
     return change
 
@@ -83,14 +75,14 @@ def forgotten_where(word: str) -> Change:
 def written(draft: Draft) -> Change:
     """The change of a write: new, a retry, or the rewrite of a key."""
 
-    def change(state: State, at: int) -> State:
+    def change(state: State) -> State:
         fact = state.fact
         if fact is None:
-            return replace(state, fact=Fact(draft.id, draft.content, 0, frozenset({draft.id}), at))
+            return replace(state, fact=Fact(draft.id, draft.content, known=frozenset({draft.id})))
         if draft.id in fact.known:
             return state
         known = fact.known | {draft.id}
-        return replace(state, fact=Fact(fact.id, draft.content, fact.revision + 1, known, fact.by))
+        return replace(state, fact=Fact(fact.id, draft.content, fact.revision + 1, known))
 
     return change
 
@@ -98,7 +90,7 @@ def written(draft: Draft) -> Change:
 def imported(draft: Draft) -> Change:
     """The change of a transfer of what a client took out once: it is old, whenever it comes."""
     write = written(draft)
-    return lambda state, _: state if state.forbidden or state.fact is not None else write(state, -1)
+    return lambda state: state if state.forbidden or state.fact is not None else write(state)
 
 
 def possible(start: State, deeds: Sequence[Deed], thing: str, read: Read) -> set[State]:
@@ -112,7 +104,7 @@ def possible(start: State, deeds: Sequence[Deed], thing: str, read: Read) -> set
             yield state
         for at in optional - done:
             if deeds[at].after & mine <= done:
-                yield from orders(deeds[at].change(state, at), done | {at})
+                yield from orders(deeds[at].change(state), done | {at})
 
     return {*orders(start, frozenset())}
 

@@ -42,6 +42,8 @@ REWRITTEN = {"content", "revision", "aliases"}
 
 ONE = Draft(id="one", content="first words", session=SESSION)
 KEYED = Draft(id="one", content="first words", session=SESSION, key="k")
+TWO = Draft(id="also", content="also words", session=SESSION)
+GROUP = (ONE.model_copy(update={"group": "g"}), TWO.model_copy(update={"group": "g"}))
 AGAIN = Draft(id="two", content="second words", session=SESSION, key="k")
 
 Act = Callable[["Scene", Federation], Awaitable[None]]
@@ -69,10 +71,10 @@ class Plan:
     before: Act | None = None
     configs: tuple[TierConfig, ...] = ()
 
-    def explore(self, **options: int) -> Explored:
+    def explore(self, *, limit: int = 1_000_000, wanted: str = "") -> Explored:
         logging.disable()
         try:
-            return explore(lambda schedule: Scene(schedule, self).world(), **options)
+            return explore(lambda schedule: Scene(schedule, self).world(), limit=limit, wanted=wanted)
         finally:
             logging.disable(logging.NOTSET)
 
@@ -170,6 +172,7 @@ class Scene:
         self.order: list[str] = []
         self.began: list[str] = []
         self.begun: dict[str, Record] = {}
+        self.old: Record | None = None
 
     def clock(self) -> int:
         """Microseconds since 1970. It stands still but where an actor begins: calls cannot be told apart by it."""
@@ -216,7 +219,7 @@ class Scene:
 
     async def _prepare(self) -> None:
         for draft in self.plan.first:
-            self.expect(draft, oracle.written(draft)(State(), -1))
+            self.expect(draft, oracle.written(draft)(State()))
         placed = [draft.model_copy(update={"tier": self.plan.place}) for draft in self.plan.first]
         if placed:
             await self.router().write(placed, EVERYONE)

@@ -28,11 +28,22 @@ class Meanings:
     model = "meanings-1"
     dimensions = 2
 
+    metric = "cosine"
+    max_tokens = None
+
     def __init__(self) -> None:
+        self.opened = False
         self.asked: list[tuple[Kind, list[str]]] = []
         self.away = False
 
+    async def open(self) -> None:
+        self.opened = True
+
+    async def close(self) -> None:
+        self.opened = False
+
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
+        assert self.opened
         self.asked.append((kind, [*texts]))
         if self.away:
             raise unavailable("the embedder", "it is away")

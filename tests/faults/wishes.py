@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -234,48 +235,50 @@ def _ids(slot: Slot) -> list[str]:
     return [i for kept in slot.kept() if (i := kept.id or slot.assigned)]
 
 
+def _record(
+    text: tuple[str, str, str],
+    more: tuple[int | None, float | None, bool],
+    place: tuple[int | None, str | None] = (None, None),
+    named: bool = True,
+) -> Record:
+    word, kind, role = text
+    group, salience, vector = more
+    key, tier = place
+    return Record(word, kind, role, named, key, group, tier, salience, vector)
+
+
+# Few draws a record: an example has room for a few thousand.
 _PICKS = st.integers(0, 63)
 _OWNERS = st.sampled_from((0, 0, 1, 2))
 _SCOPES = st.sampled_from((0, 0, 1, 2, None))
-_KINDS: dict[str, st.SearchStrategy[Any]] = {
-    "word": st.sampled_from(WORDS),
-    "kind": st.sampled_from(KINDS),
-    "role": st.sampled_from(("user", "tool")),
-    "group": st.sampled_from((None, None, 0, 1)),
-    "salience": st.sampled_from((None, None, 2.5)),
-    "vector": st.sampled_from((False, False, False, True)),
-}
+_TEXTS = st.sampled_from([*product(WORDS, KINDS, ("user", "tool"))])
+_MORE = st.sampled_from([*product((None, None, 0, 1), (None, None, 2.5), (False, False, False, True))])
+_PLACES = st.sampled_from([*product((None, None, 0, 1, 2), (None, None, None, *TIERS))])
+_KEYS = st.sampled_from([*product((0, 1, 2), (None, None, None, None, *TIERS))])
+
+
+def _lists(records: st.SearchStrategy[Record]) -> st.SearchStrategy[tuple[Record, ...]]:
+    return st.lists(records, min_size=1, max_size=3).map(tuple)
+
+
 TURNS = st.builds(
     Write,
     owner=_OWNERS,
     session=st.sampled_from((0, 0, 1, 2)),
-    records=st.lists(st.builds(Record, named=st.booleans(), **_KINDS), min_size=1, max_size=3).map(tuple),
+    records=_lists(st.builds(_record, _TEXTS, _MORE, named=st.booleans())),
     outsider=st.booleans(),
 )
 PLACED = st.builds(
     Write,
     owner=_OWNERS,
     session=st.sampled_from((0, 1, 2)),
-    records=st.lists(
-        st.builds(
-            Record,
-            named=st.booleans(),
-            key=st.sampled_from((None, None, 0, 1, 2)),
-            tier=st.sampled_from((None, None, *TIERS)),
-            **_KINDS,
-        ),
-        min_size=1,
-        max_size=3,
-    ).map(tuple),
-    outsider=st.booleans(),
+    records=_lists(st.builds(_record, _TEXTS, _MORE, _PLACES, st.booleans())),
 )
 REWRITES = st.builds(
     Write,
     owner=_OWNERS,
     session=st.sampled_from((0, 1)),
-    records=st.tuples(
-        st.builds(Record, key=st.integers(0, 2), tier=st.sampled_from((None, None, None, *TIERS)), **_KINDS)
-    ),
+    records=st.tuples(st.builds(_record, _TEXTS, _MORE, _KEYS)),
 )
 RETRIES = st.builds(Again, _PICKS)
 FORGETS = st.one_of(
@@ -294,7 +297,8 @@ THOUGHTS = st.builds(Think, _SCOPES)
 QUESTIONS = st.builds(Ask, _OWNERS, st.integers(0, 2))
 ENDS = st.builds(End, _SCOPES, st.integers(0, 1))
 TIDYING = st.just(Tidy())
+MOVES = st.one_of(RISES, ENDS, TIDYING, REWRITES, RETRIES)
+"""What crosses tiers."""
 ANYTHING = st.one_of(
     TURNS, PLACED, REWRITES, RETRIES, FORGETS, RISES, PRAISES, LOOKS, THOUGHTS, QUESTIONS, ENDS, TIDYING
 )
-"""Each alike, but what forgets much is less than a tenth."""

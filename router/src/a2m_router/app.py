@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from a2m_protocol.client import Client
+from a2m_retrieval.embed.settings import embedder
 from a2m_router.config import ConfigError, TierConfig, load
 from a2m_router.coordination import Locks, Readers
 from a2m_router.counts import Counts
@@ -49,6 +50,7 @@ def dispatcher(
         observer=observer,
         counts=counts,
         shared=shared,
+        embedder=embedder(settings.embedding),
     )
     return Dispatcher(federation, events=events)
 

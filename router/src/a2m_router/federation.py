@@ -12,6 +12,7 @@ from dataclasses import replace
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_protocol.where import Scalar
+from a2m_retrieval.embed.port import Embedder
 from a2m_router import merge
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks
 from a2m_router.counts import Counts
@@ -25,7 +26,7 @@ from a2m_router.remnants import Inspector
 from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
-from a2m_router.vectors import Embedder, Vectors
+from a2m_router.vectors import Vectors
 from a2m_router.writes import Placer
 from a2m_server.events import Events
 from a2m_server.store import (
@@ -112,6 +113,8 @@ class Federation:
 
     async def open(self) -> None:
         await self._opened.enter_async_context(self._shared)
+        await self._vectors.open()
+        self._opened.push_async_callback(self._vectors.close)
         await asyncio.gather(*(member.store.open() for member in self._tiers.members))
         await self._tiers.learn()
         if not self._tiers.read_only:

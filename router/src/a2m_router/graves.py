@@ -54,7 +54,10 @@ class Graves:
             newer = {entry.id for entry in held if entry.seq > graves[entry.id].seq}
             put = [grave for grave in graves.values() if grave.id not in newer]
             answers = await ask_all(self._tiers.movable(), lambda member: member.store.bury(put))
-        told = {grave.id: {outcomes[grave.id] for outcomes in answers.values()} for grave in put}
+        told: dict[str, set[Buried]] = {}
+        for outcomes in answers.values():
+            for record_id, outcome in outcomes.items():
+                told.setdefault(record_id, set()).add(outcome)
         return {i: _outcome(told.get(i, {"live"})) for i in graves}
 
     async def _held(self, ids: Iterable[str]) -> list[Entry]:

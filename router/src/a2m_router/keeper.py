@@ -91,14 +91,16 @@ class Keeper:
         """Count what a write added to the working tier, and mark what the background has to look at."""
         config = self._tiers.entry.config
         for draft, wrote in zip(drafts, written, strict=True):
-            if wrote.outcome != "created":
+            if wrote.outcome not in ("created", "replaced"):
                 continue
+            rewritten = wrote.outcome == "replaced"
             elsewhere = wrote.tier not in (None, config.name)
-            if draft.group is not None and (elsewhere or wrote.elsewhere):
+            # What is rewritten may join another group, wherever it is.
+            if draft.group is not None and (elsewhere or wrote.elsewhere or rewritten):
                 self._reunion.add(draft.owner, draft.group)
                 self._parting = True
                 self._wake.set()
-            if elsewhere or not config.capacity or config.spill_to is None:
+            if rewritten or elsewhere or not config.capacity or config.spill_to is None:
                 continue
             bucket = (draft.owner, draft.session) if config.per_session else (None, None)
             count = self._counts.pop(bucket, None)

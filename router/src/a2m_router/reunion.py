@@ -33,7 +33,8 @@ class Reunion:
             whole = False
             try:
                 part = await self._reunite(wanted)
-                whole = part.failed is None
+                # What changed while it was moved stays too, and nothing would tell of it later.
+                whole = part.failed is None and not part.stayed
             finally:
                 if not whole:
                     self._due.update(dict.fromkeys(wanted))
@@ -48,13 +49,20 @@ class Reunion:
         selected = Filter(EVERYONE, any_of("group", groups, "owner", owners))
         members = self._tiers.movable()
         answers = await ask_all(members, lambda member: every_entry(member.store, selected))
-        held: dict[Address, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        held: dict[Address, dict[str, tuple[str, Entry]]] = defaultdict(dict)
         for tier, entries in answers.items():
             for entry in entries:
                 if entry.group is not None and (entry.owner, entry.group) in set(wanted):
-                    held[entry.owner, entry.group][tier].append(entry)
+                    members_of = held[entry.owner, entry.group]
+                    known = members_of.get(entry.id)
+                    # A group on the move is in two tiers, but not parted.
+                    if known is None or entry.moves > known[1].moves:
+                        members_of[entry.id] = (tier, entry)
         done = Moved()
-        for tiers in held.values():
+        for placed in held.values():
+            tiers: dict[str, list[Entry]] = defaultdict(list)
+            for tier, entry in placed.values():
+                tiers[tier].append(entry)
             if len(tiers) > 1:
                 done.add(await self._bring_together(tiers))
         return done

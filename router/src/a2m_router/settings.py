@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from a2m_retrieval.embed.settings import EmbeddingSettings
 from a2m_server.settings import Seconds, ServerSettings
 
 
@@ -18,10 +19,12 @@ class RouterSettings(ServerSettings):
     tier, `probe_interval` is the pause between two looks for a tier that does not answer, and
     `sweep_interval` that between two looks at everything, all in seconds. `coordination_url` names the Redis
     or Valkey that several routers over the same tiers share; a router that dies keeps the others waiting for
-    `lease_seconds` at most.
+    `lease_seconds` at most. `embedding` chooses what makes vectors (`A2M_ROUTER_EMBEDDING__KIND`).
     """
 
-    model_config = SettingsConfigDict(env_prefix="A2M_ROUTER_", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="A2M_ROUTER_", env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
+    )
 
     port: Annotated[int, Field(ge=0, le=65_535)] = 8778
     config: Path | None = None
@@ -32,3 +35,4 @@ class RouterSettings(ServerSettings):
     sweep_interval: Seconds = 30.0
     coordination_url: SecretStr | None = None
     lease_seconds: Seconds = 10.0
+    embedding: EmbeddingSettings = EmbeddingSettings()

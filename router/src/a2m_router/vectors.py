@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Literal, Protocol
 
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Capability, Draft
+from a2m_retrieval.embed.port import Embedder
 from a2m_router.counts import Counts
 from a2m_router.tiers import Member
 
 log = logging.getLogger(__name__)
-
-
-class Embedder(Protocol):
-    """What makes vectors of texts, all of one width; `model` names it as it is kept with each vector."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def dimensions(self) -> int | None: ...
-
-    async def embed(
-        self, texts: Sequence[str], *, kind: Literal["document", "query"]
-    ) -> list[list[float]]: ...
 
 
 class Vectors:
@@ -38,6 +24,14 @@ class Vectors:
     def __init__(self, embedder: Embedder | None, counts: Counts) -> None:
         self._embedder = embedder
         self._counts = counts
+
+    async def open(self) -> None:
+        if self._embedder is not None:
+            await self._embedder.open()
+
+    async def close(self) -> None:
+        if self._embedder is not None:
+            await self._embedder.close()
 
     @property
     def model(self) -> str | None:

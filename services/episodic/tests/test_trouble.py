@@ -136,6 +136,14 @@ async def test_a_server_that_takes_no_writes_still_reads_and_is_tried_anew(
         assert await contents(store, session) == ["before"]
 
 
+async def test_a_server_that_is_not_set_to_be_durable_is_complained_of(
+    engine: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(engine.url):
+        assert "fsync is off: a loss of power can ruin the whole database" in caplog.text
+        assert "full_page_writes" not in caplog.text
+
+
 async def test_a_server_that_is_starting_is_told_from_one_that_is_not_there(
     tmp_path: Path, postgres_database: Callable[[], str]
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from a2m_procedural.store import Place, ProceduralStore
 from a2m_protocol.errors import A2MError
-from a2m_protocol.types import Draft, Record
+from a2m_protocol.types import Draft, Provenance, Record
 from a2m_server.store import EVERYONE, Filter, Named, Page, Tombstone
 
 Git = Callable[..., str]
@@ -21,7 +21,7 @@ TEA = Draft(
     content=f"# Tea\n\n{SECRET}\n",
     metadata={"note": SECRET},
     embedding=[1.0, 0.0],
-    provenance={"source": SECRET},
+    provenance=Provenance(source=SECRET),
 )
 OTHERS = [
     Draft(id=f"other-{n}", key=f"k/{n}", owner="ann", content=f"Other {n}", embedding=[0.0, 1.0 + n])

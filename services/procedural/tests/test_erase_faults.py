@@ -113,6 +113,22 @@ async def test_a_kill_at_any_step_leaves_the_old_history_or_the_new(
     await settled(path, begun, git)
 
 
+async def test_a_kill_leaves_what_a_person_stashed(library: Path, git: Git) -> None:
+    store = await opened(library)
+    await store.write([Draft(id="secret", content="a heron by the weir")], EVERYONE)
+    for number in range(2):
+        (library / "README.md").write_text(f"Ours, {number}.\n")
+        git(library, "stash", "-q")
+    await store.forget(Filter(ids=("secret",)))
+    await store.close()
+    assert killed_at(library, "moved") == -signal.SIGKILL
+    await (await opened(library)).close()
+    assert "heron" not in objects(library)
+    assert git(library, "stash", "list").count("WIP on main") == 2
+    git(library, "stash", "pop", "-q")
+    assert (library / "README.md").read_text() == "Ours, 1.\n"
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(300)
 async def test_a_kill_of_git_as_well_at_any_moment_leaves_a_whole_repository(

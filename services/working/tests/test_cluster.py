@@ -153,7 +153,7 @@ async def test_a_key_rewritten_from_another_session_is_in_that_session_alone(spr
     assert (await spread.write([draft(key=key, owner=owner)], EVERYONE))[0].outcome == "created"
 
 
-@pytest.mark.parametrize("way", ["session", "key", "tombstone", "write"])
+@pytest.mark.parametrize("way", ["session", "key", "tombstone", "write", "id", "move"])
 async def test_what_a_crash_in_a_rewrite_left_is_readable_until_it_is_selected(
     spread: WorkingStore, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +183,14 @@ async def test_what_a_crash_in_a_rewrite_left_is_readable_until_it_is_selected(
             left = []
         case "tombstone":
             [record] = await spread.read([first.id])
-            await spread.bury([Tombstone(first.id, "forgotten", record.seq, session=first.session)])
+            await spread.bury([Tombstone(first.id, "forgotten", record.seq, session=second.session)])
+            left = []
+        case "id":
+            assert (await spread.forget(Filter(ids=(first.id,)))).ids == [first.id]
+            left = []
+        case "move":
+            [record] = await spread.read([first.id])
+            await spread.delete_if([Named(first.id, record.etag)], "moved", "episodic")
             left = []
         case _:
             await spread.write([draft("newer", key=key, session=second.session)], EVERYONE)
@@ -191,6 +198,8 @@ async def test_what_a_crash_in_a_rewrite_left_is_readable_until_it_is_selected(
             await spread.forget(within(str(first.session)))
             left = []
     assert (await told(first), await told(second)) == ([], left)
+    if not left:
+        assert (await spread.remnants([first.id, second.id])).remnants == []
     held = (await spread.fetch(key, EVERYONE, vectors=False)).record
     assert [held.content] * len(left) == left if held else not left
 

@@ -156,3 +156,25 @@ async def test_recall_passes_over_what_is_not_active(store: WorkingStore) -> Non
     assert [r.content for r in found.records] == ["8", "6", "4"]
     assert len((await store.search(Search(within(session), 20, text="1 2 3 4"))).records) == 2
     assert len((await store.timeline(Page(within(session)))).records) == 10
+
+
+async def test_everything_is_listed_in_order_over_all_sessions(store: WorkingStore) -> None:
+    # Interleaved, with ties within and over sessions.
+    drafts = [
+        draft(session=f"s{n % 30}", owner=f"o{n % 3}" if n % 4 else None, seq=1_000 + n * 7 % 101)
+        for n in range(120)
+    ]
+    await store.transfer(drafts)
+    for scope, expected in (
+        (EVERYONE, drafts),
+        (Scope.of("o1"), [d for d in drafts if d.owner in (None, "o1")]),
+    ):
+        found: list[tuple[int, str]] = []
+        after: tuple[int, str] | None = None
+        while page := await store.entries(Filter(scope), 37, after):
+            found += [(entry.seq, entry.id) for entry in page]
+            after = found[-1]
+        assert found == sorted((d.seq or 0, d.id) for d in expected)
+        for at in range(0, len(found), 30):
+            rest = await store.entries(Filter(scope), 1_000, found[at])
+            assert [(entry.seq, entry.id) for entry in rest] == found[at + 1 :]

@@ -76,6 +76,23 @@ async def test_a_full_server_takes_tombstones_of_what_it_does_not_hold(
         assert refused.reason == "forgotten"
 
 
+async def test_a_server_that_is_not_set_to_be_durable_is_complained_of(
+    own_valkey: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = WorkingSettings(url=own_valkey.url)
+    for wanted in ({}, {"appendfsync": "everysec", "maxmemory-policy": "allkeys-lru"}):
+        async with Redis.from_url(own_valkey.url) as client:
+            for name_, value in wanted.items():
+                await client.config_set(name_, value)
+        caplog.clear()
+        store = WorkingStore(settings)
+        await store.open()
+        await store.close()
+        said = [record.getMessage() for record in caplog.records if "may lose" in record.getMessage()]
+        assert len(said) == len(wanted)
+        assert all(name_ in caplog.text for name_ in wanted)
+
+
 async def test_a_server_that_is_still_loading_is_named_and_waited_for(
     own: WorkingStore, own_valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:

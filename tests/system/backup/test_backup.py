@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from a2m_cli.restore import Wanted, restore
 from a2m_protocol.client import Client
 from a2m_protocol.errors import JsonObject
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
 EXTREMES: list[JsonObject] = [
     {
@@ -296,3 +297,22 @@ def test_a_restore_that_is_killed_is_finished_by_the_next_one(
 
 def _count(federation: Any) -> int:
     return sum(tier["count"] for tier in federation.client.describe()["tiers"])
+
+
+def test_a_federation_of_a2m_up_is_backed_up_by_its_command_line(
+    federation: Any, audit: Any, tmp_path: Path, make_conversations: Callable[[str], Any]
+) -> None:
+    def a2m(*arguments: object) -> Any:
+        command = [sys.executable, "-m", "a2m_cli", *map(str, arguments), "--json", "--url", federation.url]
+        return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
+
+    given = make_conversations("shipped")
+    a2m("import", *given.files)
+    before = audit.settle(list(given.sessions))
+    made = a2m("backup", tmp_path)
+    assert made["scope"] == "pooled"
+    assert made["files"]["records.jsonl"]["count"] >= given.turns
+    restored = a2m("restore", made["path"])
+    assert (restored["written"], restored["refused"]) == (0, [])
+    assert audit.settle(list(given.sessions)) == before
+    audit.check(given)

@@ -230,6 +230,7 @@ PARAMETERS: dict[str, dict[str, tuple[Inputs, int]]] = {
         ),
     },
     "read": {"ids": (IDS | {"missing": None}, PARAMS)},
+    "remnants": {"ids": (IDS | {"missing": None, "too many": [str(n) for n in range(1_001)]}, PARAMS)},
     "touch": {"ids": (IDS | {"missing": None}, PARAMS), "at": (TIMES | {"missing": None}, PARAMS)},
     "tombstones": {
         "ids": (IDS | {"missing": None}, PARAMS),

@@ -12,6 +12,12 @@ from a2m_protocol.clock import MAX_SEQ
 from a2m_protocol.types import Record
 from a2m_server.store import Entry, Filter, Found, Page, Scope, SessionInfo, Tombstone
 
+WANTED = {
+    "fsync": "can ruin the whole database",
+    "full_page_writes": "can ruin pages of the database",
+}
+"""Settings that must not be off, and what happens otherwise; `synchronous_commit` is ours to turn on."""
+
 _RECORD = shape.columns(shape.RECORD)
 _ENTRY = shape.columns(shape.ENTRY)
 
@@ -68,6 +74,17 @@ class Reader:
         async with self._database.connection() as connection:
             read = await rows(connection, query("read", "sessions", filter=found.scope("b")), found.values)
         return [SessionInfo(**row) for row in read]
+
+    async def concerns(self) -> list[str]:
+        """What the server is set to that may lose acknowledged writes."""
+        async with self._database.connection() as connection:
+            found = await rows(connection, query("read", "settings"), {"names": [*WANTED]})
+        settings = {row["name"]: row["setting"] for row in found}
+        return [
+            f"{name} is off: a loss of power {otherwise}"
+            for name, otherwise in WANTED.items()
+            if settings.get(name) == "off"
+        ]
 
     async def ready(self) -> None:
         async with self._database.connection() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
@@ -41,6 +42,8 @@ from a2m_server.store import (
     Written,
 )
 
+log = logging.getLogger(__name__)
+
 KIND = "episodic"
 DAY_SECONDS = 86_400
 
@@ -69,6 +72,8 @@ class EpisodicStore:
             await self._database.open()
             undo.push_async_callback(self._database.close)
             self._state.dimensions = await self._dimensions(self._settings.dimensions)
+            for concern in await self._reader.concerns():
+                log.warning("%s may lose what it acknowledged: %s", self._settings.name, concern)
             undo.pop_all()
         self._task = asyncio.create_task(self.maintenance.run(), name=f"{self._settings.name} maintenance")
 

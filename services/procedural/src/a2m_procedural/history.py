@@ -19,6 +19,7 @@ LOOSE = ""
 
 _MOST_BYTES = MAX_FRONT + 4 * MAX_CONTENT
 _STEP = 500
+_FEW = 50
 _PERSONS = "skill/"
 _ERASED = b"(erased)"
 _CALL = re.compile(rb"^A2M-Call: ([a-z]+)$", re.MULTILINE)
@@ -55,8 +56,8 @@ class Wanted:
 
     def __init__(self, ids: Iterable[str]) -> None:
         self.ids = frozenset(ids)
-        # Only ids that YAML writes as they are can be looked for without reading YAML.
-        plain = all(_PLAIN.fullmatch(record_id) for record_id in self.ids)
+        # Only ids that YAML writes as they are can be looked for without reading YAML, and not too many.
+        plain = len(self.ids) <= _FEW and all(_PLAIN.fullmatch(record_id) for record_id in self.ids)
         self._marks = [record_id.encode() for record_id in self.ids] if plain else [NAMESPACE.encode()]
 
     def of(self, path: str, data: bytes) -> set[str]:

@@ -286,6 +286,8 @@ class ProceduralStore:
 
     def _end_erasures(self, hand: Hand) -> None:
         """Delete the old history of an erasure that was killed; what cannot be done now is left for later."""
+        if not hand.journal.erasures():
+            return
         try:
             Eraser(hand.repository, hand.journal, self._observe).end()
         except GitError as error:

@@ -76,6 +76,12 @@ class Buckets(Protocol):
         """A page of each bucket asked for; of some, none of it yet when the call would be too large."""
         ...
 
+    async def places(
+        self, tags: Sequence[str], limit: int, after: tuple[int, str] | None, highest: int | None
+    ) -> list[tuple[int, str]]:
+        """The `seq` and id of the oldest `limit` of each bucket, beyond a position, up to a `seq`."""
+        ...
+
     def tags(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
         """Tags of the buckets that hold records of an owner (encoded; None for all), `size` at a time."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from a2m_server.store import Tombstone
 from a2m_working.database import Argument, Database, by_name
@@ -15,10 +16,19 @@ TAGS = 256
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A bucket's tag, and how often the id or key was claimed."""
+    """A bucket's tag, and how often the id or key was claimed.
+
+    `journeys` are those that the record has begun, each from a bucket to another, and may not have ended.
+    """
 
     tag: str
     number: str
+    journeys: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def others(self) -> list[str]:
+        """The buckets in which a crash may have left the record as well."""
+        return [tag for tag in dict.fromkeys(chain(*self.journeys)) if tag != self.tag]
 
 
 class Claims:
@@ -61,6 +71,14 @@ class Claims:
 
     async def move_key(self, owner: str | None, key: str, held: Claim, home: str) -> bool:
         return await self._move(self._key(owner, key), held, home)
+
+    async def part(self, record_id: str, before: str, home: str) -> None:
+        """Note that a record is about to be in two buckets."""
+        await self._run(self._id(record_id), "part", f"{before}>{home}")
+
+    async def join(self, record_id: str, before: str, home: str) -> None:
+        """Note that it is in one of them alone."""
+        await self._run(self._id(record_id), "join", f"{before}>{home}")
 
     async def release_id(self, record_id: str, held: Claim) -> None:
         """Let a claim expire with its tombstone unless the id was claimed meanwhile."""
@@ -130,4 +148,8 @@ class Claims:
 
     async def _run(self, key: str, *arguments: Argument) -> Claim | None:
         answer = await self._database.write("claim", key, arguments)
-        return Claim(answer[0].decode(), answer[1].decode()) if answer else None
+        if not answer:
+            return None
+        tag, number, journeys = (part.decode() for part in answer)
+        ends = (journey.partition(">") for journey in journeys.split())
+        return Claim(tag, number, tuple((before, home) for before, _, home in ends))

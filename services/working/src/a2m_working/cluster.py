@@ -71,6 +71,8 @@ class Cluster:
         for answer in await self._database.together(removals):
             outcomes |= answer
         gone = {i: claims[i] for i in claims if outcomes[i] == "deleted"}
+        seqs = {row.id: row.seq for row in rows}
+        await self._database.together(self._rejoin(i, c, seqs[i]) for i, c in gone.items() if i in seqs)
         if reason == "forgotten":
             await self._claims.list_forgotten(await self.tombstones([*gone]))
         await self._release(gone, {row.id: row for row in rows})
@@ -120,6 +122,8 @@ class Cluster:
                 await self._root(home).bury([stone])
             rows = await self._root(claim.tag).read([stone.id], whole=False)
             outcomes |= await self._root(claim.tag).bury([stone])
+            if stone.reason == "forgotten":
+                await self._rejoin(stone.id, claim, stone.seq)
             if outcomes[stone.id] != "live":
                 await self._release({stone.id: claim}, {row.id: row for row in rows})
         await self._claims.list_forgotten([s for s in stones if outcomes[s.id] != "live"])
@@ -154,6 +158,12 @@ class Cluster:
         calls = [self._pages(request, newest=newest, whole=whole) for request in requests]
         pages = [page for found in await self._database.together(calls) for page in found]
         return list({page.tag: page for page in pages}.values())
+
+    async def places(
+        self, tags: Sequence[str], limit: int, after: tuple[int, str] | None, highest: int | None
+    ) -> list[tuple[int, str]]:
+        calls = [self._root(tag).places([tag], limit, after, highest) for tag in tags]
+        return [place for found in await self._database.together(calls) for place in found]
 
     def tags(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
         return self._claims.buckets(owner, size)
@@ -213,6 +223,16 @@ class Cluster:
             if claim is not None:
                 rows += await self._root(claim.tag).fetch(key, [owner], others=False, whole=whole)
         return rows
+
+    async def _rejoin(self, record_id: str, claim: Claim, seq: int) -> None:
+        """Remove what a crash in a journey left in another bucket, unless it is newer than the deletion."""
+        for tag in claim.others:
+            left = await self._root(tag).read([record_id], whole=False)
+            named = [Named(row.id, row.etag) for row in left if row.seq <= seq]
+            if named:
+                await self._root(tag).remove(named, "undo", None, whole=True)
+        for before, home in claim.journeys:
+            await self._claims.join(record_id, before, home)
 
     async def _release(self, gone: dict[str, Claim], rows: dict[str, Row]) -> None:
         """Turn away who claimed these ids and their keys for their buckets, and let the claims expire."""

@@ -96,6 +96,13 @@ class Database:
                     page = []
         yield page
 
+    async def setting(self, name: str) -> str | None:
+        """What a server (of a Cluster, any one) has for a setting; None where it does not say."""
+        async with _translated():
+            found = await self._connected.config_get(name)
+        value = found.get(name, found.get(name.encode()))
+        return value.decode() if isinstance(value, bytes) else value
+
     async def together(self, calls: Iterable[Awaitable[T]]) -> list[T]:
         """The results of calls made at once; the first failure is raised when all have ended."""
         results = await asyncio.gather(*calls, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from a2m_protocol.clock import MAX_SEQ
 from a2m_working.database import Database
@@ -14,5 +15,9 @@ async def forgotten(
     """Up to `limit` of (`seq`, id) in order, beyond a position, of the last `grave_ms` milliseconds."""
     seq, last = after or (-MAX_SEQ - 1, "")
     oldest = time.time_ns() // 1_000 - grave_ms * 1_000
-    found = await database.read("graves", key, ["", "", limit, seq, last, oldest])
-    return [(int(score), name.decode()) for name, score in zip(found[::2], found[1::2], strict=True)]
+    return pairs(await database.read("graves", key, ["", "", limit, seq, last, oldest]))
+
+
+def pairs(answer: Sequence[bytes]) -> list[tuple[int, str]]:
+    """(`seq`, id) from ids that are each followed by their `seq`."""
+    return [(int(seq), name.decode()) for name, seq in zip(answer[::2], answer[1::2], strict=True)]

@@ -23,8 +23,8 @@ ATTEMPTS = 5
 class Relocation:
     """Copies a record to its new bucket, moves the claims there, then deletes the old one.
 
-    In between the old version is still in its old session. A crash there leaves it readable until a forget
-    finds it in that session, or a write brings its id or key back there.
+    In between the old version is still in its old session. A crash there leaves it readable until it is
+    deleted or a write brings its id or key back there; until then its claim says which buckets may have it.
     """
 
     claims: Claims
@@ -59,11 +59,14 @@ class Relocation:
             rows = await old.read([record_id], whole=False)
             if not rows:
                 break
+            await self.claims.part(record_id, before, home)
             fresh = await _copy(new, given_of(rows[0]), record_id)
             if fresh.outcome != "created":
+                await self.claims.join(record_id, before, home)
                 return fresh
             if copy is None and not await self._lock(draft, key, home, held):
                 await new.remove([Named(record_id, fresh.etag)], "undo", None, whole=True)
+                await self.claims.join(record_id, before, home)
                 return None
             copy = fresh
             aliases: list[str] = rows[0].fields["aliases"]
@@ -79,6 +82,8 @@ class Relocation:
             if undone[record_id] != "deleted":
                 await old.remove([Named(record_id, "")], "undo", None, whole=True)
                 break
+        if copy is not None:
+            await self.claims.join(record_id, before, home)
         return copy
 
     async def _lock(self, draft: Draft, key: Claim | None, home: str, held: Claim | None) -> bool:

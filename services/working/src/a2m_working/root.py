@@ -13,7 +13,7 @@ from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo,
 from a2m_working.buckets import PAGE_BYTES, BucketPage, Request
 from a2m_working.database import Argument, Database, by_name
 from a2m_working.layout import DAY_MS, bucket_tag, decode, encode, tombstone_of, tombstone_text, visibility
-from a2m_working.listing import forgotten
+from a2m_working.listing import forgotten, pairs
 from a2m_working.results import page_of, refusal_of, session_of, written_of
 from a2m_working.rows import Row, draft_arguments, row_of
 from a2m_working.settings import WorkingSettings
@@ -148,6 +148,12 @@ class Root:
             named = ("bucket", request.tag) if request.tag is not None else ("session", request.session or "")
             arguments += [*named, request.count, *(request.after or ("", ""))]
         return [page_of(parts) for parts in await self._read("page", arguments)]
+
+    async def places(
+        self, tags: Sequence[str], limit: int, after: tuple[int, str] | None, highest: int | None
+    ) -> list[tuple[int, str]]:
+        most = "+inf" if highest is None else highest
+        return pairs(await self._read("outline", [limit, *(after or ("", "")), most, *tags]))
 
     async def tags(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
         async for listed in self._registry(owner, size, tags_alone=True):

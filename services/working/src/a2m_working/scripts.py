@@ -15,6 +15,7 @@ _PARTS = {
     "settle": ("list", "ledger", "settle"),
     "page": ("rows", "order", "page"),
     "graves": ("rows", "order", "graves"),
+    "outline": ("rows", "order", "outline"),
     "read": ("rows", "read"),
     "fetch": ("rows", "fetch"),
     "sessions": ("rows", "sessions"),

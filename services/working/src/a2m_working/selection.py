@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from a2m_protocol.where import Scalar, Where
 from a2m_retrieval.text import holds
@@ -17,6 +18,8 @@ from a2m_working.rows import Row
 REPLAY = 512
 SCAN_BUCKETS = 16
 SCAN_RECORDS = 64
+SCAN_TAGS = 64
+SCAN_ROWS = 256
 
 
 @dataclass(slots=True)
@@ -52,6 +55,37 @@ class Selection:
         elif ids is None:
             async for batch in self._arrived() if self.selected.arrived else self._scan():
                 yield batch
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing but the scope narrows it."""
+        selected = self.selected
+        narrowed = selected.where or selected.arrived
+        named = (selected.ids, selected.key_prefix, selected.words)
+        return not narrowed and all(one is None for one in named)
+
+    async def oldest(self, limit: int) -> list[Row]:
+        """The oldest `limit` of `everything`, in order; no others are read."""
+        rows: list[Row] = []
+        after = self.after
+        while len(rows) < limit:
+            places = await self._places(limit - len(rows), after)
+            if not places:
+                break
+            after = places[-1]
+            for at in range(0, len(places), SCAN_ROWS):
+                ids = [record_id for _, record_id in places[at : at + SCAN_ROWS]]
+                rows += await self.buckets.read(ids, whole=self.whole)
+        return rows
+
+    async def _places(self, limit: int, after: tuple[int, str] | None) -> list[tuple[int, str]]:
+        best: list[tuple[int, str]] = []
+        owners = self._owners()
+        for owner in [None] if owners is None else [encode(owner) for owner in owners]:
+            async for tags in self.buckets.tags(owner, SCAN_TAGS):
+                highest = best[-1][0] if len(best) == limit else None
+                best = nsmallest(limit, [*best, *await self.buckets.places(tags, limit, after, highest)])
+        return best
 
     async def _by_id(self, ids: Sequence[str]) -> list[Row]:
         rows = await self.buckets.read(ids, whole=self.whole) if ids else []

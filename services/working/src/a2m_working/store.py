@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 
@@ -32,11 +33,14 @@ from a2m_working import remnants
 from a2m_working.buckets import Buckets
 from a2m_working.cluster import Cluster
 from a2m_working.database import Database
+from a2m_working.durability import concerns
 from a2m_working.root import Root
 from a2m_working.rows import Row
 from a2m_working.search import ranked
 from a2m_working.selection import Selection
 from a2m_working.settings import WorkingSettings
+
+log = logging.getLogger(__name__)
 
 KIND = "working"
 FORGET_ROUNDS = 20
@@ -52,6 +56,8 @@ class WorkingStore:
 
     async def open(self) -> None:
         await self._database.open()
+        for concern in await concerns(self._database):
+            log.warning("%s may lose what it acknowledged: %s", self._settings.name, concern)
         layout = self._settings.layout
         split = self._database.is_cluster if layout == "auto" else layout == "cluster"
         self._opened = (Cluster if split else Root)(self._database, self._settings)
@@ -168,7 +174,8 @@ class WorkingStore:
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         selection = Selection(self._buckets, selected, newest=False, enough=limit, after=after)
-        return [_entry(row) for row in await _ordered(selection, limit)]
+        rows = await (selection.oldest(limit) if selection.everything else _ordered(selection, limit))
+        return [_entry(row) for row in rows]
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
         rows = await self._buckets.read(list(dict.fromkeys(ids)), whole=True) if ids else []

@@ -78,5 +78,8 @@ CROSS JOIN LATERAL (
 WHERE b.session IS NOT NULL AND b.records > 0 AND $filter
 ORDER BY b.session, coalesce(b.owner, '')
 
+-- name: settings
+SELECT name, setting FROM pg_settings WHERE name = ANY(%(names)s::text[])
+
 -- name: alive
 SELECT 1 AS one FROM store

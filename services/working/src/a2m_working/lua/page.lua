@@ -7,24 +7,11 @@
 local whole, newest, budget = ARGV[3] == '1', ARGV[4] == 'newest', tonumber(ARGV[5])
 local FIRST_CHUNK, MAX_CHUNK = 16, 256
 
--- How many records lie at or before a position, which may have been deleted meanwhile.
-local function offset(z, seq, id)
-  local held = call('ZSCORE', z, id)
-  if held and tonumber(held) == tonumber(seq) then
-    return call(newest and 'ZREVRANK' or 'ZRANK', z, id) + 1
-  end
-  local before = newest and call('ZCOUNT', z, '(' .. seq, '+inf') or call('ZCOUNT', z, '-inf', '(' .. seq)
-  for _, other in ipairs(call('ZRANGEBYSCORE', z, seq, seq)) do
-    if newest and precedes(id, other) or not newest and precedes(other, id) then before = before + 1 end
-  end
-  return before
-end
-
 local function page(tag, count, seq, id)
   local base = base_of(tag)
   local meta = call('HMGET', base .. 'm', 'owner', 'elsewhere')
   local z, rows, position = base .. 'z', {}, 0
-  if seq ~= '' then position = offset(z, seq, id) end
+  if seq ~= '' then position = offset(z, seq, id, newest) end
   local more, last_seq, last_id = '0', seq, id
   local left, chunk = count, FIRST_CHUNK
   while left > 0 do
