@@ -323,6 +323,34 @@ def test_without_a_server_every_command_says_how_to_start_one(
     assert "a2m up" in cli.err
 
 
+def test_a_backup_says_what_is_in_it_and_a_restore_what_became_of_it(
+    cli: Cli, served: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        cli("remember", f"heron {number}", "--id", f"h{number}")
+    cli("forget", "h1")
+    said = cli("backup", str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    assert path.name.startswith("memory-")
+    assert path.suffix == ".zip"
+    assert f"written to      {path}" in said
+    assert "records                2" in said
+    assert "forgotten              1" in said
+    assert "holds no owner's records" in said
+    cli("backup", str(path), status=1)
+    assert "exists already" in cli.err
+    cli("forget", "h2")
+    said = cli("restore", str(path))
+    assert "already there          1" in said
+    assert "1 x forgotten before, and not brought back" in said
+    report = cli.json("restore", str(path))
+    assert (report["written"], report["already_there"], report["tombstones"]) == (0, 1, 1)
+    assert [record["id"] for record in cli.json("timeline")["records"]] == ["h0"]
+    path.write_bytes(path.read_bytes()[:-100])
+    cli("restore", str(path), status=1)
+    assert "Nothing has been changed" in cli.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import oracle
 from explorer import Violation
-from scenes import AGAIN, ONE, SESSION, Scene
+from scenes import ONE, SESSION, Scene
 
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
@@ -15,6 +15,7 @@ from a2m_router.moves import as_draft
 from a2m_server.contract import where, within
 from a2m_server.store import EVERYONE, Filter, Page, Search
 
+AGAIN = Draft(id="two", content="second words", session=SESSION, key="k")
 LATER = Draft(id="later", content="later words", session=SESSION, group="g")
 ANEW = Draft(id="one", content="new words", session=SESSION, tier="episodic")
 NEWEST = Draft(id="three", content="third words", session=SESSION, key="k")
@@ -34,7 +35,7 @@ async def sweep(scene: Scene, router: Federation) -> None:
 
 async def promote(scene: Scene, router: Federation) -> None:
     """To the last tier of the scene."""
-    await router.promote([*scene.begun], scene.configs[-1].name, 0.0, EVERYONE)
+    await router.promote([*scene.begun], scene.plan.configs[-1].name, 0.0, EVERYONE)
 
 
 async def promote_up(scene: Scene, router: Federation) -> None:
@@ -42,7 +43,7 @@ async def promote_up(scene: Scene, router: Federation) -> None:
     at = {thing: len(scene.added.setdefault(thing, [])) for thing in scene.begun}
     for thing in at:
         scene.added[thing].append((2.0, None))
-    moved = await router.promote([*at], scene.configs[-1].name, 2.0, EVERYONE)
+    moved = await router.promote([*at], scene.plan.configs[-1].name, 2.0, EVERYONE)
     for thing, place in at.items():
         # Where another mover ended it, this one is told that nothing moved.
         scene.added[thing][place] = (2.0, 1 if thing in moved else None)
@@ -102,7 +103,7 @@ async def touch(scene: Scene, router: Federation) -> None:
 
 
 async def retry(scene: Scene, router: Federation) -> None:
-    """The write of what is there already, once more; of what was forgotten, it is a write of the client's own."""
+    """The write of what is there, once more; of what was forgotten, a new write of the client's own."""
     [draft] = scene.plan.first
     with scene.doing("one", oracle.written(draft)):
         [written] = await router.write([draft], EVERYONE)
@@ -200,7 +201,7 @@ async def far_travelled_and_renewed(scene: Scene, router: Federation) -> None:
     await far_travelled(scene, router)
     [scene.old] = await router.read(["one"])
     await forget_and_write_anew(scene, router)
-    await router.promote(["one"], scene.configs[-1].name, 0.0, EVERYONE)
+    await router.promote(["one"], scene.plan.configs[-1].name, 0.0, EVERYONE)
 
 
 async def close_and_reinforce(scene: Scene, router: Federation) -> None:

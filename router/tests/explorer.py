@@ -25,7 +25,7 @@ from turns import ACTOR, Schedule, StillLoop, Turn, digest
 from a2m_server.memory import MemoryTier
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 what an invariant forbids is no error of the program
     """What an invariant forbids; the message begins with the invariant's name."""
 
 
@@ -87,11 +87,12 @@ class Explored:
 
 
 def explore(
-    build: Callable[[Schedule], World], *, limit: int = 1_000_000, wanted: str = ""
+    build: Callable[[Schedule], World], *, limit: int = 1_000_000, wanted: str = "", every: bool = False
 ) -> Explored:
     """Run a world in every order, until a violation that begins with `wanted`.
 
-    Each violation that was found comes with the trace that led there.
+    Each violation that was found comes with the trace that led there. With `every`, nothing is left out,
+    though its state was seen.
     """
     result = Explored()
     loop = StillLoop()
@@ -99,7 +100,7 @@ def explore(
     with loop.running():
         while prefix is not None and result.runs < limit:
             result.runs += 1
-            run = Run(build, Schedule(loop), prefix, result)
+            run = Run(build, Schedule(loop), prefix, result, every=every)
             violation = run.run()
             if violation is not None:
                 result.violations.append((violation, run.schedule.trace))
@@ -120,12 +121,19 @@ class Run:
     """One run: the choices of `prefix` once more, then the first one everywhere."""
 
     def __init__(
-        self, build: Callable[[Schedule], World], schedule: Schedule, prefix: Sequence[int], explored: Explored
+        self,
+        build: Callable[[Schedule], World],
+        schedule: Schedule,
+        prefix: Sequence[int],
+        explored: Explored,
+        *,
+        every: bool,
     ) -> None:
         self.schedule = schedule
         self.loop = schedule.loop
         self.prefix = prefix
         self.explored = explored
+        self.every = every
         self.world = build(schedule)
         self.taken: list[int] = []
         self.width: list[int] = []
@@ -134,7 +142,9 @@ class Run:
 
     def run(self) -> str | None:
         """Take turns to the end, or to a state that was seen; what was violated."""
-        self.tasks = {name: self.loop.create_task(_act(name, actor)) for name, actor in self.world.actors.items()}
+        self.tasks = {
+            name: self.loop.create_task(_act(name, actor)) for name, actor in self.world.actors.items()
+        }
         try:
             while options := self._options():
                 if len(self.taken) >= len(self.prefix):
@@ -160,7 +170,7 @@ class Run:
                 task.cancelled() or task.exception()
 
     def _options(self) -> list[Callable[[], None] | None]:
-        """What can happen next; None is that nothing happens any more, though a call of the dead is under way."""
+        """What can happen next; None is the end, where a call of the dead is still under way."""
         self.loop.settle()
         schedule, world = self.schedule, self.world
         while not schedule.waiting and not all(task.done() for task in self.tasks.values()):
@@ -197,7 +207,7 @@ class Run:
         late = tuple(turn.place for turn in schedule.late)
         state = hash((self.world.digest(), schedule.told, tuple(waiting), late, self.crashed, self.lost))
         if state in self.explored.states:
-            return False
+            return self.every
         self.explored.states.add(state)
         return True
 

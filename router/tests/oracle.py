@@ -8,7 +8,7 @@ some such order allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from explorer import Violation
 
@@ -17,7 +17,7 @@ from a2m_protocol.types import Draft, Record
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A thing that is held: the id of its record, its content, how often it was rewritten, and by which ids."""
+    """A thing that is held: its record's id and content, how often it was rewritten, and by which ids."""
 
     id: str
     content: str
@@ -55,6 +55,7 @@ class Read:
     after: frozenset[int]
     known: frozenset[int] = frozenset()
     shown: list[Record] = field(default_factory=list[Record])
+    _: KW_ONLY
     ordered: bool = False
     ended: bool = False
 

@@ -29,6 +29,7 @@ given what had returned when it began):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -54,19 +55,32 @@ from acts import (
     sweep,
     touch,
 )
-from scenes import GROUP, KEYED, ONE, TIERS, TWO, Act, Plan, Routers
+from scenes import (
+    ALSO,
+    EPISODIC,
+    GROUP,
+    KEYED,
+    ONE,
+    SEMANTIC,
+    THREE_TIERS,
+    TWO_TIERS,
+    WORKING,
+    Act,
+    Plan,
+    Routers,
+)
 
-THREE = ("working", "episodic", "semantic")
-SMALL = tuple(TIERS[name].model_copy(update={"capacity": 1}) for name in ("working", "episodic"))
+SMALL = tuple(config.model_copy(update={"capacity": 1}) for config in TWO_TIERS)
 EARNING = (
-    TIERS["working"],
-    TIERS["episodic"].model_copy(update={"promote_to": "semantic", "promote_after": 1}),
-    TIERS["semantic"],
+    WORKING,
+    EPISODIC.model_copy(update={"promote_to": "semantic", "promote_after": 1}),
+    SEMANTIC,
 )
 CLOSE = Plan((close,))
-SPILL = Plan((sweep,), first=(ONE, TWO), configs=SMALL)
-PROMOTE = Plan((promote_up,))
-ONWARD = Plan((promote,), place="episodic", tiers=THREE)
+SPILL = Plan((sweep,), first=(ONE, ALSO), configs=SMALL)
+PROMOTE = Plan((promote,))
+PROMOTE_UP = Plan((promote_up,))
+ONWARD = Plan((promote,), place="episodic", configs=THREE_TIERS)
 EARN = Plan((sweep,), place="episodic", configs=EARNING, before=acts.touched)
 
 KEYS = (rewrite, rewrite_and_read, fetch)
@@ -101,12 +115,14 @@ def scene(plan: Plan, *others: Act, **more: object) -> Plan:
     return replace(plan, actors=(*plan.actors, *others), first=first, **more)
 
 
-def scenes(plan: Plan, *others: tuple[Act, ...], **more: object) -> list[Plan]:
+def scenes(
+    plan: Plan, *others: tuple[Act, ...], arranged: Sequence[Routers] = ROUTERS, **more: object
+) -> list[Plan]:
     """Each of `others` with each arrangement of routers; a key is rewritten under locks that are held."""
     return [
         scene(plan, *meanwhile, routers=routers, **more)
         for meanwhile in others
-        for routers in ROUTERS
+        for routers in arranged
         if routers != "apart" or not {rewrite, rewrite_and_read} & {*meanwhile}
     ]
 
@@ -119,14 +135,14 @@ def named(plan: Plan) -> str:
 
 ALONE = [(act,) for act in MEANWHILE]
 LIGHT = [(act,) for act in (forget_by_id, read, recall, close, rewrite, retry, touch, join, sweep)]
-PAIRS = [
-    pair
-    for pair in combinations((close, forget_by_words, read_everything, recall, rewrite, retry, reinforce, touch), 2)
-]
+PAIRS = list(
+    combinations((close, forget_by_words, read_everything, recall, rewrite, retry, reinforce, touch), 2)
+)
 
 QUICK = [
     *scenes(CLOSE, *ALONE, crash=True),
     *scenes(PROMOTE, *LIGHT, crash=True),
+    *scenes(PROMOTE_UP, *LIGHT, arranged=("one", "shared")),
 ]
 LONG = [
     *scenes(CLOSE, *ALONE, crash=True, late=True, loses=True),

@@ -17,13 +17,13 @@ from a2m_server.store import Found
 
 T = TypeVar("T")
 Fate = Literal["goes", "loses its answer", "lands late"]
-"""What becomes of a call: it is done and answered; done, but its answer is lost; done after its caller died."""
+"""What becomes of a call: it is done; done, but its answer is lost; done after its caller died."""
 
 ACTOR: ContextVar[str] = ContextVar("actor", default="")
 
 
 class StillLoop(asyncio.AbstractEventLoop):
-    """An event loop without sockets, that runs only when told to. Its time stands still while anything can run."""
+    """An event loop that runs only when told to; its time stands still while anything can run."""
 
     def __init__(self) -> None:
         self._ready: deque[asyncio.Handle] = deque()

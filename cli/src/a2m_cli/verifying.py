@@ -80,9 +80,7 @@ def show_kept(out: Console, result: JsonObject) -> None:
     live = result.get("live")
     if isinstance(live, list):
         listed = ", ".join(safe(record_id) for record_id in live[:_EXAMPLES])
-        out.print(
-            Text(f"Not erased, being records again: {listed}", style="bold red"), soft_wrap=True
-        )
+        out.print(Text(f"Not erased, being records again: {listed}", style="bold red"), soft_wrap=True)
 
 
 def ids_of(selected: JsonObject, result: JsonObject) -> list[str]:

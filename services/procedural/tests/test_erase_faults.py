@@ -22,7 +22,7 @@ Git = Callable[..., str]
 SCRIPT = Path(__file__).with_name("erasing.py")
 STEPS = ("packed", "planned", "moved", "unlogged", "pruned")
 REFS = ["main", "side", "early", "v1"]
-KILLS = 25
+KILLS = 15
 
 
 def objects(path: Path) -> str:

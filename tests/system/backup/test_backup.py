@@ -22,7 +22,7 @@ from a2m_cli.restore import Wanted, restore
 from a2m_protocol.client import Client
 from a2m_protocol.errors import JsonObject
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 EXTREMES: list[JsonObject] = [
     {

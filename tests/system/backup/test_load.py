@@ -19,7 +19,7 @@ from a2m_cli.backup import back_up
 from a2m_cli.restore import Wanted, restore
 from a2m_protocol.client import Client, SyncClient
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 WRITERS = 4
 BEFORE, DURING = 250, 500

