@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import oracle
 from explorer import Violation
@@ -60,7 +60,10 @@ async def forget_by_words(scene: Scene, router: Federation) -> None:
 
 
 async def forget_by_where(scene: Scene, router: Federation) -> None:
-    with scene.doing("one", oracle.forgotten, forgets=True):
+    """The whole session."""
+    with ExitStack() as stack:
+        for thing in [*scene.things]:
+            stack.enter_context(scene.doing(thing, oracle.forgotten, forgets=True))
         await router.forget(Filter(where=where(session=SESSION)))
 
 

@@ -202,7 +202,7 @@ class Scene:
         return (
             self.queue(),
             tuple(self.began),
-            tuple((tuple(r._marked), tuple(r._keeper._reunion._due)) for r in self.routers),
+            tuple((tuple(r._reading._marked), tuple(r._keeper._reunion._due)) for r in self.routers),
             tuple((d.thing, d.after, d.ended) for d in self.deeds),
             tuple((r.things, r.after, r.known, digest(r.shown), r.ended) for r in self.reads),
             repr(self.added),

@@ -186,8 +186,9 @@ async def test_a_late_tool_result_joins_its_group_that_has_spilled(
     await federation.write([call, *(draft(session=session) for _ in range(4))], EVERYONE)
     await until(lambda: holders(stores, call.id) == ["episodic"])
     await federation.write([result], EVERYONE)
-    await quiet(federation)
     await federation.consolidate()
+    await quiet(federation)
+    await until(lambda: holders(stores, result.id) == ["episodic"] or not holds)
     assert holders(stores, result.id) == (["episodic"] if holds else ["working"])
     seen = (await federation.timeline(Page(within(session)))).records
     assert [r.content for r in seen if r.group] == ["call", "result"]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Capability, Draft, Record
-from a2m_protocol.where import Scalar
 from a2m_retrieval.embed.port import Embedder
 from a2m_router import merge
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks
@@ -22,6 +20,7 @@ from a2m_router.keeper import Keeper
 from a2m_router.listing import every_entry
 from a2m_router.moves import Moved, Mover
 from a2m_router.policy import units
+from a2m_router.reads import COORDINATION, Reading
 from a2m_router.remnants import Inspector
 from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
@@ -51,9 +50,6 @@ from a2m_server.store import (
 
 EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones"})
 ALL = frozenset(Capability)
-MARKED = 100_000
-COORDINATION = "coordination"
-"""Named like a tier where the database is silent that several routers share."""
 
 
 class Federation:
@@ -105,10 +101,9 @@ class Federation:
             interval=interval,
             clock=clock,
         )
-        self._counts = counts
+        self._reading = Reading(self._tiers, self._readers, self._vectors, counts)
         for member in members:
             counts.open.labels(member.name).set_function(lambda m=member: m.silence() is not None)
-        self._marked: OrderedDict[Scalar, None] = OrderedDict()
         self._keeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -195,77 +190,22 @@ class Federation:
         return written
 
     async def search(self, search: Search) -> Found:
-        members, where = self._tiers.readable(search.filter.tier, search.filter.where)
-        if search.filter.tier is None:
-            members = [member for member in members if member.config.recall]
-        if search.filter.key_prefix is not None:
-            members = [member for member in members if member.has(Capability.KEYS)]
-        if search.embedding is not None and search.text is None:
-            members = [member for member in members if member.has(Capability.EMBEDDINGS)]
-        asked = replace(search, filter=replace(search.filter, where=where, tier=None))
-        by_words = replace(asked, embedding=None)
-        ours = None
-        if search.text is not None and search.embedding is None:
-            ours = await self._vectors.query(search.text)
-        if ours is not None:
-            asked = replace(asked, embedding=ours, embedding_model=self._vectors.model)
-
-        async def ask_one(member: Member) -> Found:
-            able = member.has(Capability.EMBEDDINGS) if ours is None else self._vectors.fits(member)
-            return await member.store.search(asked if able else by_words)
-
-        with self._readers.reading():
-            answers, silent = await ask(members, ask_one)
-        records = {tier: found.records for tier, found in answers.items()}
-        if search.text is None and search.embedding is None:
-            return Found(merge.by_recency(records, search.limit), degraded=self._without(silent))
-        return Found(merge.by_rank(records, search.limit, search.text), degraded=self._without(silent))
+        return await self._reading.search(search)
 
     async def timeline(self, page: Page) -> Found:
-        members, where = self._tiers.readable(page.filter.tier, page.filter.where)
-        if page.filter.ids is not None or page.filter.words is not None:
-            members = [member for member in members if member.movable]
-        if page.filter.key_prefix is not None:
-            members = [member for member in members if member.has(Capability.KEYS)]
-        asked = replace(page, filter=replace(page.filter, where=where, tier=None))
-
-        async def ask_one(member: Member) -> Found:
-            return await member.store.timeline(asked)
-
-        with self._readers.reading():
-            first = self._enough(page.filter, members)
-            answers, silent = await ask(first, ask_one)
-            rest = [member for member in members if member not in first]
-            if rest and (silent or any(found.elsewhere for found in answers.values())):
-                self._mark(page.filter.where.only("session") or ())
-                more, also_silent = await ask(rest, ask_one)
-                answers, silent = answers | more, silent + also_silent
-        records = {tier: found.records for tier, found in answers.items()}
-        return Found(merge.in_order(records, page.limit), degraded=self._without(silent))
-
-    def _enough(self, selected: Filter, members: list[Member]) -> list[Member]:
-        """Whom a timeline asks first: of a session that never had records elsewhere, not the tiers below.
-
-        Tiers that have no part in moves keep no such mark, and are asked always.
-        """
-        sessions = selected.where.only("session")
-        if sessions is None or self._tiers.read_only or any(session in self._marked for session in sessions):
-            return members
-        entry = self._tiers.entry
-        return [m for m in members if m is entry or not m.movable] if entry in members else members
+        return await self._reading.timeline(page)
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
-        members = [member for member in self._tiers.members if member.has(Capability.KEYS)]
-        with self._readers.reading():
-            answers, silent = await ask(members, lambda m: m.store.fetch(key, scope, vectors=vectors))
-        records = {tier: fetched.record for tier, fetched in answers.items()}
-        found = merge.distinct({tier: [record] for tier, record in records.items() if record is not None})
-        best = min(
-            found.values(),
-            key=lambda r: (r.owner != scope.owner, r.owner is not None, -r.revision, -r.moves, r.seq, r.id),
-            default=None,
-        )
-        return Fetched(best, self._without(silent))
+        return await self._reading.fetch(key, scope, vectors=vectors)
+
+    async def sessions(self, scope: Scope) -> Sessions:
+        return await self._reading.sessions(scope)
+
+    async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
+        return await self._reading.entries(selected, limit, after)
+
+    async def read(self, ids: Sequence[str]) -> list[Record]:
+        return await self._reading.read(ids)
 
     async def forget(self, selected: Filter) -> Forgotten:
         return await self._inspector.with_history(await self._forgetter.forget(selected))
@@ -275,12 +215,6 @@ class Federation:
 
     async def erase(self, ids: Sequence[str], *, dry: bool = False) -> Erased:
         return await self._inspector.erase(ids, dry=dry)
-
-    async def sessions(self, scope: Scope) -> Sessions:
-        members = [member for member in self._tiers.members if member.has(Capability.SESSIONS)]
-        answers, silent = await ask(members, lambda member: member.store.sessions(scope))
-        infos = {tier: listed.sessions for tier, listed in answers.items()}
-        return Sessions(merge.sessions(infos), self._without(silent))
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         """Add to the salience of records wherever they are; no move of them is under way meanwhile.
@@ -322,24 +256,8 @@ class Federation:
 
     async def close_session(self, session: str, scope: Scope) -> Consolidated:
         result = await self._keeper.close_session(session, scope)
-        self._mark((session,))
+        self._reading.mark((session,))
         return result
-
-    async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
-        members, where = self._tiers.readable(selected.tier, selected.where)
-        asked = replace(selected, where=where, tier=None)
-        with self._readers.reading():
-            answers = await ask_all(
-                [m for m in members if m.movable], lambda member: member.store.entries(asked, limit, after)
-            )
-        distinct = {entry.id: entry for entry in _entries(answers)}
-        return sorted(distinct.values(), key=lambda entry: (entry.seq, entry.id))[:limit]
-
-    async def read(self, ids: Sequence[str]) -> list[Record]:
-        with self._readers.reading():
-            answers = await ask_all(self._tiers.movable(), lambda member: member.store.read(ids))
-        found = merge.distinct(answers)
-        return [found[i] for i in dict.fromkeys(ids) if i in found]
 
     async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
         return await self._graves.listed(limit, after)
@@ -384,25 +302,11 @@ class Federation:
         with self._readers.reading():
             return merge.furthest(await self._held(selected))
 
-    def _without(self, silent: Sequence[Degraded]) -> tuple[Degraded, ...]:
-        """What an answer has to say of those that had no part in it, each counted."""
-        silent = [*silent]
-        if self._readers.cut_off is not None:
-            silent.append(Degraded(COORDINATION, self._readers.cut_off))
-        for degraded in silent:
-            self._counts.silent.labels(degraded.tier).inc()
-        return tuple(silent)
-
     def _mark_elsewhere(self, drafts: Sequence[Draft], written: Sequence[Written]) -> None:
         entry = self._tiers.entry.name
-        self._mark(d.session for d, w in zip(drafts, written, strict=True) if w.tier not in (None, entry))
-
-    def _mark(self, sessions: Iterable[Scalar]) -> None:
-        """Remember that sessions have records elsewhere: their next timeline asks all tiers at once."""
-        for session in sessions:
-            self._marked[session] = None
-        while len(self._marked) > MARKED:
-            self._marked.popitem(last=False)
+        self._reading.mark(
+            d.session for d, w in zip(drafts, written, strict=True) if w.tier not in (None, entry)
+        )
 
 
 def _settled(wrote: Written, tier: str) -> Written:

@@ -1,0 +1,142 @@
+"""Reads over all tiers at once: each record once, none missed in mid-move, and whoever was silent named."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from a2m_protocol.types import Capability, Record
+from a2m_protocol.where import Scalar
+from a2m_router import merge
+from a2m_router.coordination import Readers
+from a2m_router.counts import Counts
+from a2m_router.tiers import Member, Tiers, ask, ask_all
+from a2m_router.vectors import Vectors
+from a2m_server.store import Degraded, Entry, Fetched, Filter, Found, Page, Scope, Search, Sessions
+
+MARKED = 100_000
+COORDINATION = "coordination"
+"""Named like a tier where the database is silent that several routers share."""
+
+
+class Reading:
+    """What `Federation` answers to those who read."""
+
+    def __init__(self, tiers: Tiers, readers: Readers, vectors: Vectors, counts: Counts) -> None:
+        self._tiers = tiers
+        self._readers = readers
+        self._vectors = vectors
+        self._counts = counts
+        self._marked: OrderedDict[Scalar, None] = OrderedDict()
+
+    async def search(self, search: Search) -> Found:
+        members, where = self._tiers.readable(search.filter.tier, search.filter.where)
+        if search.filter.tier is None:
+            members = [member for member in members if member.config.recall]
+        if search.filter.key_prefix is not None:
+            members = [member for member in members if member.has(Capability.KEYS)]
+        if search.embedding is not None and search.text is None:
+            members = [member for member in members if member.has(Capability.EMBEDDINGS)]
+        asked = replace(search, filter=replace(search.filter, where=where, tier=None))
+        by_words = replace(asked, embedding=None)
+        ours = None
+        if search.text is not None and search.embedding is None:
+            ours = await self._vectors.query(search.text)
+        if ours is not None:
+            asked = replace(asked, embedding=ours, embedding_model=self._vectors.model)
+
+        async def ask_one(member: Member) -> Found:
+            able = member.has(Capability.EMBEDDINGS) if ours is None else self._vectors.fits(member)
+            return await member.store.search(asked if able else by_words)
+
+        with self._readers.reading():
+            answers, silent = await ask(members, ask_one)
+        records = {tier: found.records for tier, found in answers.items()}
+        if search.text is None and search.embedding is None:
+            return Found(merge.by_recency(records, search.limit), degraded=self._without(silent))
+        return Found(merge.by_rank(records, search.limit, search.text), degraded=self._without(silent))
+
+    async def timeline(self, page: Page) -> Found:
+        members, where = self._tiers.readable(page.filter.tier, page.filter.where)
+        if page.filter.ids is not None or page.filter.words is not None:
+            members = [member for member in members if member.movable]
+        if page.filter.key_prefix is not None:
+            members = [member for member in members if member.has(Capability.KEYS)]
+        asked = replace(page, filter=replace(page.filter, where=where, tier=None))
+
+        async def ask_one(member: Member) -> Found:
+            return await member.store.timeline(asked)
+
+        with self._readers.reading():
+            first = self._enough(page.filter, members)
+            answers, silent = await ask(first, ask_one)
+            rest = [member for member in members if member not in first]
+            if rest and (silent or any(found.elsewhere for found in answers.values())):
+                self.mark(page.filter.where.only("session") or ())
+                more, also_silent = await ask(rest, ask_one)
+                answers, silent = answers | more, silent + also_silent
+        records = {tier: found.records for tier, found in answers.items()}
+        return Found(merge.in_order(records, page.limit), degraded=self._without(silent))
+
+    def _enough(self, selected: Filter, members: list[Member]) -> list[Member]:
+        """Whom a timeline asks first: of a session that never had records elsewhere, not the tiers below.
+
+        Tiers that have no part in moves keep no such mark, and are asked always.
+        """
+        sessions = selected.where.only("session")
+        if sessions is None or self._tiers.read_only or any(session in self._marked for session in sessions):
+            return members
+        entry = self._tiers.entry
+        return [m for m in members if m is entry or not m.movable] if entry in members else members
+
+    async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
+        members = [member for member in self._tiers.members if member.has(Capability.KEYS)]
+        with self._readers.reading():
+            answers, silent = await ask(members, lambda m: m.store.fetch(key, scope, vectors=vectors))
+        records = {tier: fetched.record for tier, fetched in answers.items()}
+        found = merge.distinct({tier: [record] for tier, record in records.items() if record is not None})
+        best = min(
+            found.values(),
+            key=lambda r: (r.owner != scope.owner, r.owner is not None, -r.revision, -r.moves, r.seq, r.id),
+            default=None,
+        )
+        return Fetched(best, self._without(silent))
+
+    async def sessions(self, scope: Scope) -> Sessions:
+        members = [member for member in self._tiers.members if member.has(Capability.SESSIONS)]
+        answers, silent = await ask(members, lambda member: member.store.sessions(scope))
+        infos = {tier: listed.sessions for tier, listed in answers.items()}
+        return Sessions(merge.sessions(infos), self._without(silent))
+
+    async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
+        members, where = self._tiers.readable(selected.tier, selected.where)
+        asked = replace(selected, where=where, tier=None)
+        with self._readers.reading():
+            answers = await ask_all(
+                [m for m in members if m.movable], lambda member: member.store.entries(asked, limit, after)
+            )
+        distinct = {entry.id: entry for entries in answers.values() for entry in entries}
+        return sorted(distinct.values(), key=lambda entry: (entry.seq, entry.id))[:limit]
+
+    async def read(self, ids: Sequence[str]) -> list[Record]:
+        with self._readers.reading():
+            answers = await ask_all(self._tiers.movable(), lambda member: member.store.read(ids))
+        found = merge.distinct(answers)
+        return [found[i] for i in dict.fromkeys(ids) if i in found]
+
+    def mark(self, sessions: Iterable[Scalar]) -> None:
+        """Remember that sessions have records elsewhere: their next timeline asks all tiers at once."""
+        for session in sessions:
+            self._marked[session] = None
+        while len(self._marked) > MARKED:
+            self._marked.popitem(last=False)
+
+    def _without(self, silent: Sequence[Degraded]) -> tuple[Degraded, ...]:
+        """What an answer has to say of those that had no part in it, each counted."""
+        silent = [*silent]
+        if self._readers.cut_off is not None:
+            silent.append(Degraded(COORDINATION, self._readers.cut_off))
+        for degraded in silent:
+            self._counts.silent.labels(degraded.tier).inc()
+        return tuple(silent)
