@@ -82,11 +82,8 @@ async def measure() -> None:
     late = await delays(embedder.embed(texts, kind="document"))
     worked, taken = time.process_time() - worked, time.perf_counter() - begun
     print(milliseconds("delay while documents are embedded", late))
-    print(
-        f"{len(texts)} turns in {taken:.1f} s: {len(texts) / taken:.0f} a second, {len(texts) / worked:.0f} a ",
-        end="",
-    )
-    print("second of one core")
+    print(f"{len(texts)} turns in {taken:.1f} s: {len(texts) / taken:.0f} a second, ", end="")
+    print(f"{len(texts) / worked:.0f} a second of one core")
     documents = asyncio.create_task(embedder.embed(texts, kind="document"))
     print(milliseconds("a query meanwhile", await queries(embedder, texts)))
     documents.cancel()

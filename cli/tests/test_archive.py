@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
+import tracemalloc
 import zipfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
@@ -11,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from a2m_cli.archive import MANIFEST, RECORDS, TOMBSTONES, Archive, ArchiveError, Manifest, Writer
-from a2m_cli.connection import CliError
+from a2m_cli.archive import MANIFEST, RECORDS, TOMBSTONES, Archive, ArchiveError, Manifest, Part, Writer
+from a2m_cli.connection import CliError, Server
 from a2m_cli.files import whole_file
+from a2m_cli.restore import Wanted, restore
 from a2m_protocol.errors import JsonObject
 
 HEADER: JsonObject = {"format": "a2m-export", "version": 1}
@@ -112,3 +115,43 @@ def test_a_file_that_failed_half_way_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(CliError, match="cannot write"), whole_file(tmp_path / "no" / "folder"):
         pass
+
+
+async def test_what_claims_to_be_small_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "b.zip"
+    await write(path)
+    manifest = Archive.checked(path).manifest
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for part in (RECORDS, TOMBSTONES):
+            made.writestr(part, b"\n" * 2**26)
+        made.writestr(MANIFEST, manifest.model_dump_json())
+    other = tmp_path / "c.zip"
+    with zipfile.ZipFile(other, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr(MANIFEST, manifest.model_dump_json() + " " * 2**26)
+    tracemalloc.start()
+    for bomb in (path, other):
+        with pytest.raises(ArchiveError):
+            Archive.checked(bomb)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+async def test_tombstones_that_are_no_json_change_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "b.zip"
+    with whole_file(path) as out, Writer(out) as writer:
+        await writer.add(RECORDS, each([]), HEADER)
+        await writer.add(TOMBSTONES, each([{"id": "gone", "seq": 1}]))
+        about = {"format": "a2m-backup", "version": 1, "name": "n", "began_at": "t", "as_of": "t"}
+        about |= {"scope": "everything", "tiers": {}, "files": writer.parts}
+        manifest = Manifest.model_validate(about)
+    wrong = b'{"id": "gone", "seq": NaN}\n'
+    part = Part(sha256=hashlib.sha256(wrong).hexdigest(), bytes=len(wrong), count=1)
+    files = {**manifest.files, TOMBSTONES: part}
+    with zipfile.ZipFile(path) as read:
+        records = read.read(RECORDS)
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr(RECORDS, records)
+        made.writestr(TOMBSTONES, wrong)
+        made.writestr(MANIFEST, manifest.model_copy(update={"files": files}).model_dump_json())
+    with pytest.raises(CliError, match="Nothing has been changed"):
+        await asyncio.to_thread(restore, Server("http://127.0.0.1:1"), Wanted(path))

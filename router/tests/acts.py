@@ -107,7 +107,7 @@ async def touch(scene: Scene, router: Federation) -> None:
 
 async def retry(scene: Scene, router: Federation) -> None:
     """The write of what is there, once more; of what was forgotten, a new write of the client's own."""
-    [draft] = scene.plan.first
+    draft = scene.plan.first[0]
     with scene.doing("one", oracle.written(draft)):
         [written] = await router.write([draft], EVERYONE)
     if written.id != "one":
@@ -155,6 +155,12 @@ async def forget_and_write_anew(scene: Scene, router: Federation) -> None:
 async def write_anew(scene: Scene, router: Federation) -> None:
     with scene.doing("one", oracle.written(ANEW)):
         await router.write([ANEW], EVERYONE)
+
+
+async def forget_write_anew_and_retry(scene: Scene, router: Federation) -> None:
+    """The retry of the new record goes to working."""
+    await forget_and_write_anew(scene, router)
+    await write_plainly(scene, router)
 
 
 async def write_plainly(scene: Scene, router: Federation) -> None:

@@ -137,11 +137,13 @@ def doubt_of_failures(patch: Patch) -> None:
     """An answer that does not come is taken for a change."""
     delete_units = Mover._delete_units
 
-    async def hasty(self: Mover, ready: list[list[Named]], *between: Any) -> dict[str, Deleted]:
+    async def hasty(
+        self: Mover, ready: list[list[Named]], *between: Any
+    ) -> tuple[dict[str, Deleted], A2MError | None]:
         try:
             return await delete_units(self, ready, *between)
         except A2MError:
-            return {name.id: "changed" for names in ready for name in names}
+            return {name.id: "changed" for names in ready for name in names}, None
 
     patch.setattr(Mover, "_delete_units", hasty)
 
@@ -208,6 +210,13 @@ def settling_before_writes(patch: Patch) -> None:
 
 def claims(patch: Patch) -> None:
     patch.setattr(Placer, "_claim", _nothing)
+
+
+def dated_claims(patch: Patch) -> None:
+    async def none(*_: object) -> list[Tombstone]:
+        return []
+
+    patch.setattr(Placer, "_dated", none)
 
 
 def looking_for_grown_groups(patch: Patch) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, cast
 
 from explorer import Explored, Tier, World, explore
 from judge import check_always, judge
+from memory import Memory
 from oracle import Change, Deed, Read, State, written
 from queues import Queue, QueuedLocks, QueuedReaders
 from turns import Gated, Schedule, digest
@@ -56,7 +57,7 @@ class Plan:
 
     `first` is what is held at the beginning, in `place`, and `before` what was done then. With `crash` the
     first router may die at any point, with `late` its calls under way may happen after that; with `loses` one
-    answer to its first actor may be lost.
+    answer to its first actor may be lost. The tiers' clocks are `ahead` of the routers' by so much (us).
     """
 
     actors: tuple[Act, ...]
@@ -68,6 +69,7 @@ class Plan:
     crash: bool = False
     late: bool = False
     loses: bool = False
+    ahead: int = 0
     tier: type[Tier] = Tier
 
     def explore(self, *, limit: int = 1_000_000, wanted: str = "", every: bool = False) -> Explored:
@@ -87,7 +89,9 @@ class Scene:
         self.schedule = schedule
         self.plan = plan
         self.now = BEFORE
-        self.stores = {c.name: plan.tier(c.name, c.kind, clock=self.clock) for c in plan.configs}
+        self.stores = {
+            c.name: plan.tier(c.name, c.kind, clock=lambda: self.now + plan.ahead) for c in plan.configs
+        }
         self.queue = Queue()
         self.readers = QueuedReaders(self.queue)
         locks = QueuedLocks(self.queue)
@@ -95,6 +99,7 @@ class Scene:
             self.router(locks if plan.routers != "apart" else QueuedLocks(self.queue))
             for _ in range(1 if plan.routers == "one" else 2)
         ]
+        self.kept = Memory(self.routers)
         self.began: list[str] = []
         self.deeds: list[Deed] = []
         self.reads: list[Read] = []
@@ -201,8 +206,8 @@ class Scene:
         """What the routers keep, and what was told in which order: all that is not in the stores."""
         return (
             self.queue(),
+            self.kept(),
             tuple(self.began),
-            tuple((tuple(r._reading._marked), tuple(r._keeper._reunion._due)) for r in self.routers),
             tuple((d.thing, d.after, d.ended) for d in self.deeds),
             tuple((r.things, r.after, r.known, digest(r.shown), r.ended) for r in self.reads),
             repr(self.added),

@@ -7,14 +7,26 @@ import asyncio
 import pytest
 
 from a2m_protocol.errors import A2MError, Code
-from a2m_protocol.types import Capability
+from a2m_protocol.types import Capability, Record
 from a2m_router.config import TierConfig
 from a2m_router.federation import Federation
+from a2m_router.moves import as_draft
 from a2m_router.tiers import Member
 from a2m_server.contract import draft, moved, name, where, within
-from a2m_server.events import EventLog
+from a2m_server.events import EventLog, Kind
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, POOLED, Filter, Named, Page, Scope, Search, StoreInfo
+from a2m_server.store import (
+    EVERYONE,
+    POOLED,
+    Deleted,
+    Filter,
+    Named,
+    Page,
+    Reason,
+    Scope,
+    Search,
+    StoreInfo,
+)
 
 URL = "http://127.0.0.1:1"
 Stores = dict[str, MemoryTier]
@@ -180,6 +192,17 @@ async def test_a_batch_does_not_split_a_key(federation: Federation, stores: Stor
     assert [(r.content, r.revision) for r in held] == [("new", 1)]
 
 
+async def test_a_batch_that_rewrites_a_key_twice_leaves_it_in_the_tier_named_last(
+    federation: Federation, stores: Stores
+) -> None:
+    await federation.write([draft("old", key="k", tier="procedural")], EVERYONE)
+    drafts = [draft("new", key="k", tier="semantic"), draft("newer", key="k", tier="procedural")]
+    written = await federation.write(drafts, EVERYONE)
+    assert [(w.outcome, w.tier) for w in written] == [("replaced", "procedural")] * 2
+    [held] = (await federation.timeline(Page(Filter(where=where(key="k"))))).records
+    assert (held.content, held.tier) == ("newer", "procedural")
+
+
 async def test_a_write_that_working_did_not_answer_is_not_undone_over_a_retry(
     federation: Federation, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +297,63 @@ async def test_a_copy_whose_original_went_elsewhere_is_taken_back(
     await federation.consolidate()
     assert await stores["procedural"].read([one.id]) == []
     assert len(await stores["episodic"].read([one.id])) == 1
+
+
+async def test_a_delete_of_which_nothing_was_heard_is_told_by_a_move_of_many(
+    federation: Federation, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = name()
+    changed, lost, well = (draft(session=session) for _ in range(3))
+    await federation.write([changed, lost, well], EVERYONE)
+    delete_if, reading = stores["working"].delete_if, stores["working"].read
+
+    async def read(ids: list[str]) -> list[Record]:
+        records = await reading(ids)
+        await stores["working"].reinforce([changed.id], 1.0, EVERYONE)
+        return records
+
+    async def cut(named: list[Named], reason: Reason, target: str | None) -> dict[str, Deleted]:
+        if [one.id for one in named] == [lost.id]:
+            raise A2MError(Code.INTERNAL, "lost", {"retryable": True})
+        return await delete_if(named, reason, target)
+
+    monkeypatch.setattr(stores["working"], "read", read)
+    monkeypatch.setattr(stores["working"], "delete_if", cut)
+    with pytest.raises(A2MError, match="lost"):
+        await federation.close_session(session, EVERYONE)
+    monkeypatch.undo()
+    assert {*(await federation.close_session(session, EVERYONE)).moved} == {changed.id, lost.id}
+
+
+async def test_what_was_moved_before_a_failure_is_told_to_those_who_poll(
+    federation: Federation, stores: Stores, events: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = draft(session=name())
+    await federation.write([one], EVERYONE)
+    [record] = await stores["working"].read([one.id])
+    await stores["episodic"].transfer([as_draft(record, "working", 0.0)])
+
+    async def dead(*_: object) -> None:
+        raise A2MError(Code.INTERNAL, "dead", {"retryable": True})
+
+    monkeypatch.setattr(stores["working"], "entries", dead)
+    with pytest.raises(A2MError, match="dead"):
+        await federation.consolidate()
+    [told] = (await events.poll("", None, frozenset({Kind.CONSOLIDATED}), EVERYONE)).events
+    assert told["moved"] == 1
+
+
+async def test_a_copy_from_a_tier_that_is_mounted_no_more_keeps_no_other_from_repair(
+    federation: Federation, stores: Stores
+) -> None:
+    strange, one = draft(session=name()), draft(session=name())
+    await federation.write([strange, one], EVERYONE)
+    for wanted, source in ((strange, "gone"), (one, "working")):
+        [record] = await stores["working"].read([wanted.id])
+        await stores["episodic"].transfer([as_draft(record, source, 0.0)])
+    await stores["working"].delete_if([Named(strange.id, "")], "undo", None)
+    assert [*(await federation.consolidate()).moved] == [one.id]
+    assert len(await stores["episodic"].read([strange.id])) == 1
 
 
 async def test_a_dead_tier_is_not_asked_again_and_again_for_a_parted_group(

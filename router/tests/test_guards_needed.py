@@ -236,6 +236,12 @@ GUARDS = [
         Plan((acts.write_anew, acts.write_plainly), (), before=acts.expect_one),
     ),
     Guard(
+        "a claim outranks an earlier forget",
+        router.dated_claims,
+        "I2",
+        Plan((acts.close, acts.forget_write_anew_and_retry), ahead=500_000),
+    ),
+    Guard(
         "a claim gives way to a live record",
         tier.giving_way_to_working,
         "I2",

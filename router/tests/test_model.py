@@ -63,14 +63,13 @@ from scenes import (
     ONE,
     SEMANTIC,
     THREE_TIERS,
-    TWO_TIERS,
     WORKING,
     Act,
     Plan,
     Routers,
 )
 
-SMALL = tuple(config.model_copy(update={"capacity": 1}) for config in TWO_TIERS)
+SMALL = (WORKING.model_copy(update={"capacity": 1}), EPISODIC)
 EARNING = (
     WORKING,
     EPISODIC.model_copy(update={"promote_to": "semantic", "promote_after": 1}),
@@ -130,11 +129,13 @@ def scenes(
 def named(plan: Plan) -> str:
     flags = [flag for flag in ("crash", "late", "loses") if getattr(plan, flag)]
     place = [f"from {plan.place}"] if plan.place != "working" else []
+    flags += [f"ahead {plan.ahead}"] if plan.ahead else []
     return "-".join([*(act.__name__ for act in plan.actors), *place, plan.routers, *flags])
 
 
 ALONE = [(act,) for act in MEANWHILE]
 LIGHT = [(act,) for act in (forget_by_id, read, recall, close, rewrite, retry, touch, join, sweep)]
+SKEWED = [(act,) for act in (acts.forget_write_anew_and_retry, forget_by_words, retry, join)]
 PAIRS = list(
     combinations((close, forget_by_words, read_everything, recall, rewrite, retry, reinforce, touch), 2)
 )
@@ -142,12 +143,13 @@ PAIRS = list(
 QUICK = [
     *scenes(CLOSE, *ALONE, crash=True),
     *scenes(PROMOTE, *LIGHT, crash=True),
+    *(skewed for ahead in (500_000, -500_000) for skewed in scenes(CLOSE, *SKEWED, ahead=ahead)),
     *scenes(PROMOTE_UP, *LIGHT, arranged=("one", "shared")),
 ]
 LONG = [
     *scenes(CLOSE, *ALONE, crash=True, late=True, loses=True),
     *scenes(SPILL, *ALONE, crash=True),
-    *scenes(ONWARD, *ALONE, crash=True),
+    *scenes(ONWARD, *LIGHT, crash=True),
     *scenes(EARN, *LIGHT, crash=True),
     *scenes(CLOSE, *PAIRS),
 ]

@@ -42,6 +42,9 @@ class Meanings:
     async def close(self) -> None:
         self.opened = False
 
+    def reads(self, text: str) -> bool:
+        return text != "unreadable"
+
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
         assert self.opened
         self.asked.append((kind, [*texts]))
@@ -76,7 +79,8 @@ async def test_a_session_that_leaves_working_is_embedded_in_one_batch(
     federation: Federation, stores: dict[str, MemoryTier], embedder: Meanings
 ) -> None:
     session = name()
-    drafts = [draft(f"the river {n}", role="user", session=session) for n in range(3)]
+    drafts = [draft(f"the river {n}", role="user", session=session) for n in range(2)]
+    drafts.append(draft("the river 2", role="user", session=session, metadata={"speaker": "Ann"}))
     await federation.write(drafts, EVERYONE)
     assert embedder.asked == []
     before = (await federation.timeline(Page(within(session)))).records
@@ -84,7 +88,8 @@ async def test_a_session_that_leaves_working_is_embedded_in_one_batch(
     await federation.close_session(session, EVERYONE)
     [(kind, texts)] = embedder.asked
     date = before[0].created_at[:10]
-    assert (kind, texts) == ("document", [f"[{date}] user: the river {n}" for n in range(3)])
+    said = ["user: the river 0", "user: the river 1", "Ann: the river 2"]
+    assert (kind, texts) == ("document", [f"[{date}] {text}" for text in said])
     after = await stores["episodic"].read([d.id for d in drafts])
     assert [(r.embedding_model, r.arrival) for r in after] == [("meanings-1", None)] * 3
     assert after[0].embedding == pytest.approx([0.6, 0.8])
@@ -100,6 +105,13 @@ async def test_a_query_finds_by_meaning_what_has_none_of_its_words(federation: F
     await federation.close_session(session, EVERYONE)
     found = (await federation.search(Search(Filter(), 1, text="rain"))).records
     assert [record.content for record in found] == ["the river"]
+
+
+async def test_a_query_that_the_model_cannot_read_goes_by_its_words(
+    federation: Federation, embedder: Meanings
+) -> None:
+    await federation.search(Search(Filter(), 1, text="unreadable"))
+    assert embedder.asked == []
 
 
 async def test_a_caller_s_vector_is_never_touched(

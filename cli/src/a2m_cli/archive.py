@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from a2m_protocol import jsonrpc
-from a2m_protocol.errors import JsonObject
+from a2m_protocol.errors import A2MError, JsonObject
 from a2m_protocol.types import explain
 
 FORMAT = "a2m-backup"
@@ -27,6 +27,9 @@ TOMBSTONES = "tombstones.jsonl"
 MANIFEST = "manifest.json"
 
 _CHUNK = 2**20
+_LONGEST_MANIFEST = 2**20
+_LONGEST_LINE = 64 * 2**20
+"""Bytes; a server takes no more in a call, and so has no record of more."""
 
 
 class ArchiveError(ValueError):
@@ -111,10 +114,11 @@ class Archive:
         """Read all of a backup and compare it with its manifest; raises `ArchiveError`."""
         try:
             with ZipFile(path) as archive:
-                manifest = _manifest(path, archive.read(MANIFEST))
+                with archive.open(MANIFEST) as stored:
+                    manifest = _manifest(path, stored.read(_LONGEST_MANIFEST))
                 for name, part in manifest.files.items():
                     with archive.open(name) as stored:
-                        if _measured(stored) != (part.sha256, part.bytes):
+                        if _measured(stored, part.bytes) != (part.sha256, part.bytes):
                             raise ArchiveError(f"{path} is damaged: {name} is not what was written")
         except OSError as error:
             raise ArchiveError(f"cannot read {path}: {error.strerror or error}") from error
@@ -123,14 +127,20 @@ class Archive:
         return cls(path, manifest)
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """The lines of one of its files."""
+        """The lines of one of its files; raises `ArchiveError` for one that is too long."""
         with ZipFile(self.path) as archive, archive.open(name) as stored:
-            yield from stored
+            while line := stored.readline(_LONGEST_LINE):
+                if len(line) == _LONGEST_LINE:
+                    raise ArchiveError(f"{self.path}: {name} has a line that is too long")
+                yield line
 
     def values(self, name: str) -> Iterator[JsonObject]:
-        """The JSON objects of one of its files."""
+        """The JSON objects of one of its files; raises `ArchiveError` where it holds something else."""
         for line in self.lines(name):
-            value = jsonrpc.decode(line)
+            try:
+                value = jsonrpc.decode(line)
+            except A2MError as error:
+                raise ArchiveError(f"{self.path}: {name}: {error.message}") from error
             if not isinstance(value, dict):
                 raise ArchiveError(f"{self.path}: {name} holds something else than objects")
             yield value
@@ -155,9 +165,10 @@ def _manifest(path: Path, text: bytes) -> Manifest:
     return manifest
 
 
-def _measured(stored: IO[bytes]) -> tuple[str, int]:
+def _measured(stored: IO[bytes], most: int) -> tuple[str, int]:
+    """The SHA-256 and size of a file, of which little more than `most` bytes is read."""
     digest, size = hashlib.sha256(), 0
-    while chunk := stored.read(_CHUNK):
+    while size <= most and (chunk := stored.read(_CHUNK)):
         digest.update(chunk)
         size += len(chunk)
     return digest.hexdigest(), size

@@ -58,6 +58,8 @@ def restore(server: Server, wanted: Wanted, *, quiet: bool = False) -> Restored:
     try:
         archive = Archive.checked(wanted.path)
         found = survey(_items(archive))
+        for _ in archive.values(TOMBSTONES):
+            pass
     except (ArchiveError, FormatError) as error:
         raise CliError(f"{error}\nNothing has been changed.") from error
     done = Restored(found.records, found.sessions)
@@ -140,7 +142,7 @@ async def _put(client: Client, graves: list[Json], done: Restored) -> None:
 
 async def _excuse_forgotten(client: Client, report: Report) -> None:
     """Tell what another record's key kept out although it had been forgotten before: that is no failure."""
-    seqs = {r.item.id: cast("int", r.item.fields["seq"]) for r in report.refused if r.reason == "key"}
+    seqs = {r.item.id: cast("int", r.item.fields.get("seq", 0)) for r in report.refused if r.reason == "key"}
     ids = [*seqs]
     gone: set[str] = set()
     for at in range(0, len(ids), _GRAVES):

@@ -55,15 +55,13 @@ def test_a_key_is_not_shown() -> None:
 
 def test_a_servers_settings_hold_them_under_one_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     class ServerSettings(BaseSettings):
-        model_config = SettingsConfigDict(
-            env_prefix="A2M_X_", env_nested_delimiter="_", env_nested_max_split=1
-        )
+        model_config = SettingsConfigDict(env_prefix="A2M_X_", env_nested_delimiter="__")
 
         tier_timeout: float = 1.0
         embedding: EmbeddingSettings = EmbeddingSettings()
 
     for name, value in (ENDPOINT | {"key_file": "/run/key", "query_prefix": "query: "}).items():
-        monkeypatch.setenv(f"A2M_X_EMBEDDING_{name.upper()}", value)
+        monkeypatch.setenv(f"A2M_X_EMBEDDING__{name.upper()}", value)
     monkeypatch.setenv("A2M_X_TIER_TIMEOUT", "3")
     settings = ServerSettings()
     assert settings.tier_timeout == 3

@@ -139,9 +139,14 @@ class EventStream:
 
     async def _send(self, batch: Sequence[Held]) -> None:
         given = [self._retained, "1" if self._lost else "", secrets.token_hex(6), *map(_dump, batch)]
-        with translated():
-            await cast("Awaitable[int]", self._script([_STREAM, _EPOCH], given))
-        self._lost = False
+        # What is lost while this is under way is for the next time to tell.
+        lost, self._lost = self._lost, False
+        try:
+            with translated():
+                await cast("Awaitable[int]", self._script([_STREAM, _EPOCH], given))
+        except BaseException:
+            self._lost = self._lost or lost
+            raise
 
     async def _following(self) -> None:
         while not self._closed:
@@ -153,6 +158,10 @@ class EventStream:
                 await self._catch_up()
             except A2MError as error:
                 log.warning("events are not followed: %s", error.message)
+                await asyncio.sleep(_PAUSE_SECONDS)
+            except Exception:
+                # An outermost loop: an event of another release that cannot be read is trimmed in time.
+                log.exception("events cannot be read")
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _catch_up(self, *, tell: bool = True) -> None:

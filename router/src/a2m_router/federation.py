@@ -107,11 +107,13 @@ class Federation:
         self._keeping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        await self._opened.enter_async_context(self._shared)
-        await self._vectors.open()
-        self._opened.push_async_callback(self._vectors.close)
-        await asyncio.gather(*(member.store.open() for member in self._tiers.members))
-        await self._tiers.learn()
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(self._shared)
+            await self._vectors.open()
+            opened.push_async_callback(self._vectors.close)
+            await asyncio.gather(*(member.store.open() for member in self._tiers.members))
+            await self._tiers.learn()
+            self._opened = opened.pop_all()
         if not self._tiers.read_only:
             self._keeping = asyncio.create_task(self._keeper.run())
 
@@ -274,14 +276,16 @@ class Federation:
     async def _place_given(
         self, drafts: Sequence[Draft], written: list[Written], scope: Scope
     ) -> list[Written]:
-        """Move what a keyed write found in another tier than the one it asked for."""
-        placed = list(written)
-        for at, (draft, wrote) in enumerate(zip(drafts, written, strict=True)):
-            if wrote.outcome == "replaced" and draft.tier is not None and wrote.tier != draft.tier:
-                moved = await self._move(Filter(scope, ids=(wrote.id,)), draft.tier, 0.0)
-                if wrote.id in moved.ids:
-                    placed[at] = replace(wrote, tier=draft.tier)
-        return placed
+        """Move what a keyed write found in another tier than the one that it asked for, at last."""
+        pairs = [*zip(drafts, written, strict=True)]
+        here = {wrote.id: wrote.tier for wrote in written}
+        asked = {w.id: d.tier for d, w in pairs if w.outcome == "replaced" and d.tier is not None}
+        for record_id, tier in asked.items():
+            if here[record_id] != tier:
+                moved = await self._move(Filter(scope, ids=(record_id,)), tier, 0.0)
+                if record_id in moved.ids:
+                    here[record_id] = tier
+        return [replace(wrote, tier=here[wrote.id]) if wrote.id in asked else wrote for wrote in written]
 
     async def _move(self, selected: Filter, tier: str, salience: float) -> Moved:
         target = self._tiers.target(tier)

@@ -14,8 +14,8 @@ from a2m_server.store import Degraded, Erased, Erasure, Inspected, Remnant
 
 T = TypeVar("T")
 
-ERASING = 30.0
-"""Seconds for a tier to rewrite its history: as long as it answers any call."""
+LONG = 30.0
+"""Seconds for a tier to walk all that it holds, or to rewrite its history: as long as it answers any call."""
 
 
 class Ask(Protocol):
@@ -31,7 +31,7 @@ async def remnants(ask: Ask, ids: Sequence[str]) -> Inspected:
     checked: dict[str, None] = {}
     unverified: dict[Degraded, None] = {}
     for at in range(0, len(ids), PAGE):
-        part = await ask("remnants", {"ids": list(ids[at : at + PAGE])}, _inspected)
+        part = await ask("remnants", {"ids": list(ids[at : at + PAGE])}, _inspected, LONG)
         found += part.remnants
         checked |= dict.fromkeys(part.checked)
         unverified |= dict.fromkeys(part.unverified)
@@ -44,7 +44,7 @@ async def erase(ask: Ask, ids: Sequence[str], *, dry: bool) -> Erased:
     remotes: dict[str, tuple[str, ...]] = {}
     for at in range(0, len(ids), PAGE):
         params: JsonObject = {"ids": list(ids[at : at + PAGE]), "dry": dry}
-        part = await ask("erase", params, _erased, None if dry else ERASING)
+        part = await ask("erase", params, _erased, None if dry else LONG)
         outcomes |= part.outcomes
         counts.update(part.tiers)
         remotes |= part.remotes

@@ -120,13 +120,17 @@ class Keeper:
     async def consolidate(self) -> Consolidated:
         """Settle what moves left, promote what was earned, then bring every tier to its capacity."""
         kept = Kept()
-        kept.moved.ids |= await self._repairer.repair()
-        await self._find_parted()
-        await self._reunite(kept)
-        for member in self._tiers.movable():
-            kept.promoted.add(await self._promote_earned(member))
-        for member in self._tiers.movable():
-            await self._relieve(member, kept)
+        try:
+            kept.moved.ids |= await self._repairer.repair()
+            await self._find_parted()
+            await self._reunite(kept)
+            for member in self._tiers.movable():
+                kept.promoted.add(await self._promote_earned(member))
+            for member in self._tiers.movable():
+                await self._relieve(member, kept)
+        except A2MError:
+            self._log(kept.told())
+            raise
         return kept.told()
 
     async def close_session(self, session: str, scope: Scope) -> Consolidated:
@@ -140,6 +144,7 @@ class Keeper:
         for bucket in {(e.owner, e.session) for unit in leaving for e in unit.entries}:
             self._counts.pop(bucket, None)
         if moved.failed is not None:
+            self._log(Consolidated(moved=moved.ids))
             raise moved.failed
         return Consolidated(moved=moved.ids)
 
@@ -175,9 +180,11 @@ class Keeper:
 
     def _again_later(self, bucket: Bucket | None, put_off: bool) -> None:
         """Let a bucket that failed wait, each time longer, without a worker waiting with it."""
+        if bucket is None:
+            return
         if not put_off:
-            self._pauses.pop(bucket or (None, None), None)
-        elif bucket is not None:
+            self._pauses.pop(bucket, None)
+        else:
             pause = min(2 * self._pauses.get(bucket, FIRST_PAUSE / 2), LONGEST_PAUSE)
             self._pauses[bucket] = pause
             asyncio.get_running_loop().call_later(pause, self._mark, bucket)

@@ -212,7 +212,9 @@ class Mover:
         settled = {named.id for names in ready for named in names}
         undone = [record_id for record_id in pairs if record_id not in settled]
         done = Moved(stayed=dict.fromkeys(undone, "its group did not move"))
-        outcomes = await self._delete_units([names for names in ready if names], source, target)
+        outcomes, failed = await self._delete_units([names for names in ready if names], source, target)
+        done.failed = failed if failed is not None and failed.retryable else None
+        done.stayed |= dict.fromkeys(settled - outcomes.keys(), "whether it was deleted is not known")
         for record_id, outcome in outcomes.items():
             if outcome == "deleted":
                 done.ids[record_id] = pairs[record_id].owner
@@ -230,27 +232,30 @@ class Mover:
 
     async def _delete_units(
         self, ready: list[list[Named]], source: Member, target: Member
-    ) -> dict[str, Deleted]:
+    ) -> tuple[dict[str, Deleted], A2MError | None]:
         """Delete all at once, or unit by unit when something in the batch changed.
 
-        Raises a failure only when all calls are over, so that none is under way once the locks are given up.
+        What became of each, and the failure that left others without an outcome. A failure ends this only
+        when all calls are over, so that none is under way once the locks are given up.
         """
         if not ready:
-            return {}
+            return {}, None
         together = await source.store.delete_if([n for names in ready for n in names], "moved", target.name)
         if len(ready) == 1 or all(outcome == "deleted" for outcome in together.values()):
-            return _settled(ready, together)
+            return _settled(ready, together), None
         calls = (source.store.delete_if(names, "moved", target.name) for names in ready)
         outcomes: dict[str, Deleted] = {}
-        failed: list[BaseException] = []
+        failed: A2MError | None = None
         for names, each in zip(ready, await asyncio.gather(*calls, return_exceptions=True), strict=True):
-            if isinstance(each, BaseException):
-                failed.append(each)
+            if isinstance(each, A2MError):
+                failed = each
+            elif isinstance(each, BaseException):
+                raise each
             else:
                 outcomes |= _settled([names], each)
-        if failed and not outcomes:
-            raise failed[0]
-        return outcomes
+        if failed is not None and not outcomes:
+            raise failed
+        return outcomes, failed
 
     async def _undo(self, copies: Mapping[str, tuple[str, str | None]], target: Member) -> None:
         """Take copies back, whatever a recall counted on them meanwhile, but never another mover's copy.

@@ -98,6 +98,10 @@ class Repairer:
             sources.setdefault(tier, {})[copy.id] = etag
         finished: dict[str, str | None] = {}
         for tier, copied in sources.items():
+            if tier not in self._tiers:
+                # Whether it is the record itself cannot be told without that tier; others are not to wait.
+                log.warning("%s holds %d copies from %s, which is no tier here", here.name, len(copied), tier)
+                continue
             finished |= await self._settle_from(here, self._tiers.get(tier), copies, copied)
         return finished
 

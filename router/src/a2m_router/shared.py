@@ -25,8 +25,12 @@ class Shared:
         self.events = EventStream(self._redis)
 
     async def __aenter__(self) -> Self:
-        await self.readers.open()
-        await self.events.open()
+        try:
+            await self.readers.open()
+            await self.events.open()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(

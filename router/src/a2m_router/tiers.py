@@ -81,6 +81,9 @@ class Tiers:
     def read_only(self) -> bool:
         return self._entry is None
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
     def get(self, name: str) -> Member:
         if name not in self._by_name:
             raise unknown_tier(name, [*self._by_name])

@@ -11,6 +11,9 @@ from a2m_retrieval.embed.port import Embedder
 from a2m_router.counts import Counts
 from a2m_router.tiers import Member
 
+SPEAKER = "speaker"
+"""The metadata in which transcripts name who speaks."""
+
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +46,7 @@ class Vectors:
 
     async def query(self, text: str) -> list[float] | None:
         """The vector of a query; None where none can be made, and words have to do."""
-        if self._embedder is None or not text.strip():
+        if self._embedder is None or not text.strip() or not self._embedder.reads(text):
             return None
         try:
             [vector] = await self._embedder.embed([text], kind="query")
@@ -79,6 +82,7 @@ class Vectors:
 
 
 def text_of(draft: Draft) -> str:
-    """What is embedded of a record: who said it and when are part of what it means."""
-    said = f"{draft.role}: {draft.content}" if draft.role else draft.content
+    """What is embedded of a record: who said it (by name, where one is given) and when are part of it."""
+    speaker = (draft.metadata or {}).get(SPEAKER) or draft.role
+    said = f"{speaker}: {draft.content}" if speaker else draft.content
     return f"[{draft.created_at[:10]}] {said}" if draft.created_at else said

@@ -232,6 +232,10 @@ class Placer:
             for at in placed
         ]
         outcomes = await entry.store.bury(graves)
+        beaten = [grave for grave in graves if outcomes.get(grave.id) == "forgotten"]
+        if beaten:
+            # The clock of this router is behind that of an earlier forget: what was written now is newer.
+            await entry.store.bury(await self._dated(beaten))
         for at in placed:
             wrote = done[at]
             if outcomes.get(wrote.id) == "live" and wrote.outcome == "created" and wrote.tier is not None:
@@ -241,6 +245,17 @@ class Placer:
                 else:
                     await member.store.forget(Filter(EVERYONE, ids=(wrote.id,)))
                 done[at] = Written(wrote.id, "existing", tier=entry.name)
+
+    async def _dated(self, graves: Sequence[Tombstone]) -> list[Tombstone]:
+        """Claims with the `seq` of the records that they stand for."""
+        homes = {grave.target: self._tiers.get(grave.target) for grave in graves if grave.target is not None}
+        seqs: dict[str, int] = {}
+        for tier, member in homes.items():
+            if member.movable:
+                here = tuple(grave.id for grave in graves if grave.target == tier)
+                entries = await every_entry(member.store, Filter(EVERYONE, ids=here))
+                seqs |= {entry.id: entry.seq for entry in entries}
+        return [replace(grave, seq=seqs[grave.id]) for grave in graves if grave.id in seqs]
 
     async def _undo(
         self, error: A2MError, begun: Mapping[str, list[int]], done: Mapping[int, Written]

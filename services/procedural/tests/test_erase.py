@@ -1,5 +1,6 @@
 """Erasing from history: nothing that git holds has a word of it, and everything else is what it was."""
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -296,3 +297,15 @@ async def test_where_it_would_do_harm_nothing_is_changed(
     assert str(library.parent) not in refused.value.message
     assert (git(library, "for-each-ref"), git(library, "count-objects", "-v")) == before
     await store.write([Draft(id="more", content="more")], EVERYONE)
+
+
+async def test_a_work_tree_that_was_deleted_by_hand_keeps_nobody_from_looking_or_erasing(
+    library: Path, store: ProceduralStore, git: Git
+) -> None:
+    await forgotten(store)
+    worktree = library.parent / "elsewhere"
+    git(library, "worktree", "add", "-q", "-b", "theirs", str(worktree), "main")
+    shutil.rmtree(worktree)
+    assert {remnant.place for remnant in (await store.remnants([TEA.id])).remnants} == {"history", "other refs"}
+    assert dict((await store.erase([TEA.id])).outcomes) == {TEA.id: "erased"}
+    assert (await store.remnants([TEA.id])).remnants == []

@@ -152,6 +152,9 @@ class Archive:
 
     def checked_out(self, tree: Tree) -> Iterator[tuple[str, Path]]:
         """The files named `SKILL.md` that lie in a work tree, committed or not, with their paths in it."""
+        if not Path(tree.path).is_dir():
+            # Deleted by hand; git knows of it until `git worktree prune`.
+            return
         env = {"GIT_INDEX_FILE": str(tree.index), "GIT_WORK_TREE": tree.path}
         listed = self._git.run(
             "-C", tree.path, "ls-files", "-z", "--cached", "--others", "--", _GLOB, env=env

@@ -18,7 +18,7 @@ LOOSE = ""
 """The path of a blob that no commit has at any."""
 
 _MOST_BYTES = MAX_FRONT + 4 * MAX_CONTENT
-_STEP = 500
+_STEP_BYTES = 16 * 2**20
 _FEW = 50
 _PERSONS = "skill/"
 _ERASED = b"(erased)"
@@ -41,10 +41,10 @@ def look(archive: Archive, ids: Iterable[str]) -> History:
     commits = [sha for sha, (kind, _) in objects.items() if kind == "commit"]
     changes = archive.changes(commits)
     files = {file for made in changes.values() for change in made for file in change.files}
-    blobs = {sha for sha, (kind, size) in objects.items() if kind == "blob" and size <= _MOST_BYTES}
-    files |= {File(LOOSE, sha) for sha in blobs - archive.reached(commits)}
+    blobs = {sha: size for sha, (kind, size) in objects.items() if kind == "blob" and size <= _MOST_BYTES}
+    files |= {File(LOOSE, sha) for sha in blobs.keys() - archive.reached(commits)}
     found: dict[str, set[File]] = {record_id: set() for record_id in wanted.ids}
-    inside = _inside(archive, wanted, sorted({file.blob for file in files} & blobs))
+    inside = _inside(archive, wanted, {sha: blobs[sha] for file in files if (sha := file.blob) in blobs})
     for file in files:
         for record_id in wanted.at(file.path) | inside.get(file.blob, set()):
             found[record_id].add(file)
@@ -80,13 +80,27 @@ class Wanted:
         return {fields.id} if fields is not None and fields.id in self.ids else set()
 
 
-def _inside(archive: Archive, wanted: Wanted, blobs: Sequence[str]) -> dict[str, set[str]]:
+def _inside(archive: Archive, wanted: Wanted, blobs: Mapping[str, int]) -> dict[str, set[str]]:
+    """The ids that blobs, given with their sizes, say they have; not too many bytes of them are read at once."""
     found: dict[str, set[str]] = {}
-    for at in range(0, len(blobs), _STEP):
-        for sha, held in archive.read(blobs[at : at + _STEP]).items():
+    for some in _steps(blobs):
+        for sha, held in archive.read(some).items():
             if ids := wanted.within(held.data):
                 found[sha] = ids
     return found
+
+
+def _steps(blobs: Mapping[str, int]) -> Iterator[list[str]]:
+    some: list[str] = []
+    weight = 0
+    for sha, size in sorted(blobs.items()):
+        if some and weight + size > _STEP_BYTES:
+            yield some
+            some, weight = [], 0
+        some.append(sha)
+        weight += size
+    if some:
+        yield some
 
 
 class Words:

@@ -110,6 +110,8 @@ def _session(threads: int) -> _Session:
     options.log_severity_level = 3
     with resources.as_file(resources.files(_WEIGHTS) / "model.onnx") as path:
         if hashlib.sha256(path.read_bytes()).hexdigest() != _SHA256:
-            raise ValueError(f"{_WEIGHTS} holds another model than {MODEL}: install the release that is locked")
+            raise ValueError(
+                f"{_WEIGHTS} holds another model than {MODEL}: install the release that is locked"
+            )
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])  # pyright: ignore[reportUnknownArgumentType] no types
     return cast(_Session, session)

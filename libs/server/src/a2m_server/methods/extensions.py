@@ -16,6 +16,7 @@ from a2m_protocol.errors import Json, JsonObject, invalid_params, scope_denied
 from a2m_protocol.types import Capability, Count, Model, Name, explain
 from a2m_server.call import Call, check_tiers
 from a2m_server.methods.reading import require_filter
+from a2m_server.params import checked
 from a2m_server.store import EVERYONE, Entry, Filter, Named, Reason, TierStore, Tombstone
 
 MAX_ENTRIES = 1_000
@@ -144,8 +145,8 @@ def _position(value: object) -> tuple[int, str] | None:
         return None
     pair = cast("list[object]", value) if isinstance(value, list) else []
     match pair:
-        case [int() as seq, str() as record_id] if not isinstance(seq, bool):
-            return seq, record_id
+        case [int() as seq, str() as record_id] if not isinstance(seq, bool) and abs(seq) <= MAX_SEQ:
+            return seq, checked("after", record_id)
         case _:
             raise invalid_params("after: expected [seq, id] of the last entry seen")
 
