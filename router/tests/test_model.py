@@ -129,6 +129,7 @@ def scenes(
 def named(plan: Plan) -> str:
     flags = [flag for flag in ("crash", "late", "loses") if getattr(plan, flag)]
     place = [f"from {plan.place}"] if plan.place != "working" else []
+    flags += ["keyed"] if plan.first[:1] == (KEYED,) else []
     flags += [f"ahead {plan.ahead}"] if plan.ahead else []
     return "-".join([*(act.__name__ for act in plan.actors), *place, plan.routers, *flags])
 
@@ -142,6 +143,7 @@ PAIRS = list(
 
 QUICK = [
     *scenes(CLOSE, *ALONE, crash=True),
+    *scenes(replace(CLOSE, first=(KEYED,)), (retry,), arranged=("one", "shared"), crash=True),
     *scenes(PROMOTE, *LIGHT, crash=True),
     *(skewed for ahead in (500_000, -500_000) for skewed in scenes(CLOSE, *SKEWED, ahead=ahead)),
     *scenes(PROMOTE_UP, *LIGHT, arranged=("one", "shared")),
@@ -151,6 +153,7 @@ LONG = [
     *scenes(SPILL, *ALONE, crash=True),
     *scenes(ONWARD, *LIGHT, crash=True),
     *scenes(EARN, *LIGHT, crash=True),
+    *scenes(replace(CLOSE, first=(KEYED,)), (retry,), arranged=("apart",)),
     *scenes(CLOSE, *PAIRS),
 ]
 

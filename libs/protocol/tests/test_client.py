@@ -250,6 +250,13 @@ async def test_an_answer_that_drips_in_ends_in_time_too() -> None:
             await client.describe()
 
 
+async def test_an_error_does_not_repeat_a_password_in_the_url() -> None:
+    async with Client.http("http://someone:secret@127.0.0.1:1") as client:
+        with pytest.raises(TransportError, match=r"^http://127\.0\.0\.1:1: ") as caught:
+            await client.describe()
+    assert "secret" not in str(caught.value)
+
+
 async def test_the_token_and_the_version_are_sent(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one\n")

@@ -128,7 +128,7 @@ class Keeper:
                 kept.promoted.add(await self._promote_earned(member))
             for member in self._tiers.movable():
                 await self._relieve(member, kept)
-        except A2MError:
+        except (A2MError, asyncio.CancelledError):
             self._log(kept.told())
             raise
         return kept.told()

@@ -205,7 +205,9 @@ class Placer:
     ) -> None:
         member = self._tiers.get(tier)
         for at, wrote in zip(positions, await write(member, [drafts[i] for i in positions]), strict=True):
-            done[at] = replace(wrote, tier=wrote.tier or tier)
+            # What has moved on since its home was looked for exists, in another tier.
+            outcome = "existing" if wrote.outcome == "moved" else wrote.outcome
+            done[at] = replace(wrote, outcome=outcome, tier=wrote.tier or tier)
 
     async def _claim(self, drafts: Sequence[Draft], done: dict[int, Written], begun_at: int) -> None:
         """Leave in working that an id lives elsewhere, so that a retry which asks working alone finds it.

@@ -126,9 +126,14 @@ async def test_a_server_that_takes_no_writes_still_reads_and_is_tried_anew(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE application_name = 'a2m-episodic' AND datname = current_database()"
         )
-        with pytest.raises(A2MError, match="it takes no writes") as refused:
-            await store.write([draft("meanwhile", session=session)], EVERYONE)
-        assert refused.value.retryable
+
+        async def refused() -> bool:
+            with pytest.raises(A2MError) as raised:
+                await store.write([draft("meanwhile", session=session)], EVERYONE)
+            assert raised.value.retryable
+            return "it takes no writes" in raised.value.message
+
+        await until(refused)
         assert await contents(store, session) == ["before"]
         await admin.execute("SET default_transaction_read_only = off")
         await admin.execute(alter.format(database, psycopg.sql.SQL("off")))

@@ -58,8 +58,9 @@ class HttpTransport:
         connect_timeout: float = 5.0,
         max_connections: int = 100,
     ) -> None:
-        self.url = url
         self._target = _parsed(url)
+        # As errors name it: what is in it of a password is for the server alone.
+        self.url = str(self._target.copy_with(userinfo=b"")) if self._target.userinfo else url
         self._token = token.encode("ascii") if token is not None else None
         self._token_file = TokenFile(token_file) if token_file is not None else None
         self._connect_timeout = connect_timeout

@@ -92,7 +92,9 @@ class Database:
         if self._refused is not None:
             return reason(self._refused)
         most = self._settings.pool_max
-        return f"none of our {most} connections to it was free in time: raise A2M_EPISODIC_POOL_MAX"
+        return (
+            f"no connection was free in time: raise A2M_EPISODIC_POOL_MAX ({most}) unless it answers slowly"
+        )
 
     async def configure(self, connection: Connection) -> None:
         """Make a new connection one of ours."""

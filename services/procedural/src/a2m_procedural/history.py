@@ -81,7 +81,7 @@ class Wanted:
 
 
 def _inside(archive: Archive, wanted: Wanted, blobs: Mapping[str, int]) -> dict[str, set[str]]:
-    """The ids that blobs, given with their sizes, say they have; not too many bytes of them are read at once."""
+    """The ids that blobs, given with their sizes, say they have; a part of them is read at a time."""
     found: dict[str, set[str]] = {}
     for some in _steps(blobs):
         for sha, held in archive.read(some).items():
