@@ -16,12 +16,12 @@ from a2m_router.coordination import Clock, Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.forgets import Forgetter
 from a2m_router.graves import Graves
+from a2m_router.inspector import Inspector
 from a2m_router.keeper import Keeper
 from a2m_router.listing import every_entry
 from a2m_router.moves import Moved, Mover
 from a2m_router.policy import units
 from a2m_router.reads import COORDINATION, Reading
-from a2m_router.remnants import Inspector
 from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all

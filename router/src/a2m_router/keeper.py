@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import A2MError
@@ -77,7 +78,7 @@ class Keeper:
         self._events = log_to
         self._locks = locks
         self._counted = counts
-        counts.waiting.set_function(lambda: len(self._due) + len(self._pauses))
+        counts.waiting.set_function(lambda: len(self._due.keys() | self._pauses.keys()))
         self._interval = interval
         self._clock = clock
         self._counts: OrderedDict[Bucket, int] = OrderedDict()
@@ -118,19 +119,32 @@ class Keeper:
                 tasks.create_task(self._spilling())
 
     async def consolidate(self) -> Consolidated:
-        """Settle what moves left, promote what was earned, then bring every tier to its capacity."""
+        """Settle what moves left, promote what was earned, then bring every tier to its capacity.
+
+        What one tier keeps from being done is raised at the end, when all else is done.
+        """
         kept = Kept()
+        movable = self._tiers.movable()
+        stages: list[Callable[[], Awaitable[None]]] = [
+            partial(self._repair, kept),
+            self._find_parted,
+            partial(self._reunite, kept),
+            *(partial(self._promote_earned, member, kept) for member in movable),
+            *(partial(self._relieve, member, kept) for member in movable),
+        ]
+        failed: A2MError | None = None
         try:
-            kept.moved.ids |= await self._repairer.repair()
-            await self._find_parted()
-            await self._reunite(kept)
-            for member in self._tiers.movable():
-                kept.promoted.add(await self._promote_earned(member))
-            for member in self._tiers.movable():
-                await self._relieve(member, kept)
-        except (A2MError, asyncio.CancelledError):
+            for stage in stages:
+                try:
+                    await stage()
+                except A2MError as error:
+                    failed = error
+        except asyncio.CancelledError:
             self._log(kept.told())
             raise
+        if failed is not None:
+            self._log(kept.told())
+            raise failed
         return kept.told()
 
     async def close_session(self, session: str, scope: Scope) -> Consolidated:
@@ -147,6 +161,9 @@ class Keeper:
             self._log(Consolidated(moved=moved.ids))
             raise moved.failed
         return Consolidated(moved=moved.ids)
+
+    async def _repair(self, kept: Kept) -> None:
+        kept.moved.ids |= await self._repairer.repair()
 
     async def _reunite(self, kept: Kept) -> None:
         reunited = await self._reunion.reunite()
@@ -271,16 +288,16 @@ class Keeper:
         ids = tuple({e.id: None for e in [*entries, *members]})
         kept.dropped |= (await self._forgetter.forget(Filter(ids=ids, tier=member.name))).owners
 
-    async def _promote_earned(self, member: Member) -> Moved:
+    async def _promote_earned(self, member: Member, kept: Kept) -> None:
         config = member.config
         if config.promote_to is None or config.promote_after is None:
-            return Moved()
+            return
         target = self._tiers.get(config.promote_to)
         if not target.movable:
-            return Moved()
+            return
         earned = Where((Condition("access_count", False, Op.GTE, (config.promote_after,)),))
         entries = await every_entry(member.store, Filter(EVERYONE, earned))
-        return await self._mover.move(units(entries), member, target)
+        kept.promoted.add(await self._mover.move(units(entries), member, target))
 
     async def _excess(self, member: Member, count: int) -> list[Unit]:
         """What has to leave a tier of `count` records: the oldest, or what has decayed the furthest."""

@@ -23,12 +23,16 @@ def connect(url: str) -> Redis:
     Raises `ValueError` for what is no such URL, without repeating it: it may hold a password.
     """
     try:
-        return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] its stubs leave the options open
+        redis = Redis.from_url(  # pyright: ignore[reportUnknownMemberType] its stubs leave the options open
             url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS, health_check_interval=30
         )
-    except ValueError:
-        schemes = "redis://, rediss:// or unix://"
-        raise ValueError(f"the coordination URL of the router must begin with {schemes}") from None
+        redis.connection_pool.make_connection()  # which reads the options, and connects to nothing
+    except (ValueError, TypeError):
+        raise ValueError(
+            "the coordination URL of the router is not usable: expected redis://HOST:PORT/DB, rediss://... "
+            "or unix:///PATH, and no options but the driver's"
+        ) from None
+    return redis
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from a2m_protocol.clock import parse_ms, seq_of
 from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError, invalid_params
 from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Model, Record, metadata_text
 from a2m_protocol.where import Op, Where
-from a2m_router import inspecting
+from a2m_router import inspection
 from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.listing import PAGE, every_entry
 from a2m_server.store import (
@@ -182,10 +182,10 @@ class RemoteTier:
         await self._call("settle", {"records": _named(named)})
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
-        return await inspecting.remnants(self._ask, ids)
+        return await inspection.remnants(self._ask, ids)
 
     async def erase(self, ids: Sequence[str], *, dry: bool = False) -> Erased:
-        return await inspecting.erase(self._ask, ids, dry=dry)
+        return await inspection.erase(self._ask, ids, dry=dry)
 
     async def _selected(self, page: Page) -> Found:
         """A timeline by ids or words, which the protocol's own method cannot select by."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from a2m_protocol.errors import A2MError
@@ -17,9 +17,9 @@ from a2m_protocol.types import Record
 from a2m_router.coordination import Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.listing import every_entry
-from a2m_router.policy import true_copy, units
+from a2m_router.policy import Unit, true_copy, units
 from a2m_router.tiers import Member, Tiers
-from a2m_server.store import EVERYONE, Entry, Filter, Named, Tombstone
+from a2m_server.store import EVERYONE, Filter, Named, Tombstone
 
 Verdict = Literal["settled", "finish", "undo", "forgotten"]
 
@@ -67,9 +67,16 @@ class Repairer:
                 continue
             try:
                 arrived = await every_entry(member.store, Filter(EVERYONE, arrived=True))
-                finished |= await self._settle_all(member, arrived)
             except A2MError as error:
                 log.warning("%s could not be repaired, and will be later: %s", member.name, error.message)
+                continue
+            for unit in units(arrived):
+                try:
+                    finished |= await self._settle_unit(member, unit)
+                except A2MError as error:
+                    log.warning(
+                        "a move into %s is not settled, and will be later: %s", member.name, error.message
+                    )
         return finished
 
     async def settle(self, ids: Sequence[str]) -> None:
@@ -80,14 +87,12 @@ class Repairer:
         members = [member for member in self._tiers.movable() if _marks(member)]
         found = await asyncio.gather(*(every_entry(member.store, selected) for member in members))
         for member, arrived in zip(members, found, strict=True):
-            await self._settle_all(member, arrived)
+            for unit in units(arrived):
+                await self._settle_unit(member, unit)
 
-    async def _settle_all(self, member: Member, arrived: Iterable[Entry]) -> dict[str, str | None]:
-        finished: dict[str, str | None] = {}
-        for unit in units(arrived):
-            async with self._locks.hold(name for entry in unit.entries for name in entry_locks(entry)):
-                finished |= await self._settle(member, unit.ids)
-        return finished
+    async def _settle_unit(self, member: Member, unit: Unit) -> dict[str, str | None]:
+        async with self._locks.hold(name for entry in unit.entries for name in entry_locks(entry)):
+            return await self._settle(member, unit.ids)
 
     async def _settle(self, here: Member, ids: Sequence[str]) -> dict[str, str | None]:
         """Settle one unit; its locks are held, so that nobody is moving it."""

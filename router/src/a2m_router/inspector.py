@@ -9,7 +9,7 @@ from typing import cast
 
 from a2m_protocol.errors import A2MError
 from a2m_router.listing import PAGE, any_of
-from a2m_router.tiers import Member, Tiers, ask
+from a2m_router.tiers import Member, Tiers
 from a2m_server.store import (
     EVERYONE,
     Degraded,
@@ -66,9 +66,17 @@ class Inspector:
     async def with_history(self, receipt: Forgotten) -> Forgotten:
         """A receipt that says what histories still hold; of one that is silent, what it just took in."""
         keeping = self._keeping() if receipt.ids else []
-        answers, silent = await ask(keeping, lambda m: _history(m).erase(receipt.ids, dry=True))
-        held = {tier: [*told.outcomes.values()].count("held") for tier, told in answers.items()}
-        held |= {degraded.tier: receipt.tiers.get(degraded.tier, 0) for degraded in silent}
+
+        async def held_by(member: Member) -> int:
+            try:
+                told = await _history(member).erase(receipt.ids, dry=True)
+            except A2MError:
+                # The forget is done, whatever keeps the history from being looked at.
+                return receipt.tiers.get(member.name, 0)
+            return [*told.outcomes.values()].count("held")
+
+        counts = await asyncio.gather(*map(held_by, keeping))
+        held = {member.name: count for member, count in zip(keeping, counts, strict=True)}
         return replace(receipt, history={tier: count for tier, count in held.items() if count})
 
     def _keeping(self) -> list[Member]:
