@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from copy import deepcopy
 
 import oracle
 from explorer import Violation
@@ -211,6 +212,17 @@ async def far_travelled_and_renewed(scene: Scene, router: Federation) -> None:
     [scene.old] = await router.read(["one"])
     await forget_and_write_anew(scene, router)
     await router.promote(["one"], scene.plan.configs[-1].name, 0.0, EVERYONE)
+
+
+async def restored_from_before_a_forget(scene: Scene, router: Federation) -> None:
+    """At first: a tier is what it was in the middle of a move, before its record was forgotten."""
+    below = scene.stores["episodic"]
+    [record] = await scene.stores["working"].read(["one"])
+    await below.transfer([as_draft(record, "working", 0.0)])
+    backup = deepcopy(below.ledger)
+    await router.consolidate()
+    await forget_by_id(scene, router)
+    below.restore(backup)
 
 
 async def close_and_reinforce(scene: Scene, router: Federation) -> None:

@@ -22,7 +22,10 @@ from functools import partial
 
 from turns import ACTOR, Schedule, StillLoop, Turn, digest
 
+from a2m_server.ledger import Ledger
 from a2m_server.memory import MemoryTier
+
+Call = Callable[[], Awaitable[object]]
 
 
 class Violation(AssertionError):  # noqa: N818 what an invariant forbids is no error of the program
@@ -33,8 +36,12 @@ class Tier(MemoryTier):
     """A tier in memory that can be looked at."""
 
     @property
-    def ledger(self):
+    def ledger(self) -> Ledger:
         return self._ledger
+
+    def restore(self, ledger: Ledger) -> None:
+        """Be again what it was."""
+        self._ledger = ledger
 
     def digest(self) -> Hashable:
         ledger = self._ledger
@@ -52,7 +59,7 @@ class Ending:
     """How a run ended: whether a crash cut it off, and the dead's calls that still have to land."""
 
     crashed: bool
-    late: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
+    late: list[Call] = field(default_factory=list[Call])
 
 
 @dataclass
@@ -81,9 +88,9 @@ class World:
 @dataclass
 class Explored:
     runs: int = 0
-    states: set[int] = field(default_factory=set)
-    endings: dict[int, str | None] = field(default_factory=dict)
-    violations: list[tuple[str, list[str]]] = field(default_factory=list)
+    states: set[int] = field(default_factory=set[int])
+    endings: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
+    violations: list[tuple[str, list[str]]] = field(default_factory=list[tuple[str, list[str]]])
 
 
 def explore(
@@ -155,9 +162,10 @@ class Run:
                 choice = self.prefix[at] if at < len(self.prefix) else 0
                 self.taken.append(choice)
                 self.width.append(len(options))
-                if options[choice] is None:
+                happen = options[choice]
+                if happen is None:
                     break
-                options[choice]()
+                happen()
             return self._told() or self._judged()
         except Violation as violation:
             return str(violation)
@@ -167,7 +175,8 @@ class Run:
                 task.cancel()
             self.loop.settle()
             for task in self.tasks.values():
-                task.cancelled() or task.exception()
+                if not task.cancelled():
+                    task.exception()
 
     def _options(self) -> list[Callable[[], None] | None]:
         """What can happen next; None is the end, where a call of the dead is still under way."""

@@ -15,9 +15,11 @@ from a2m_router.coordination import Locks, Readers
 class Queue:
     """Who holds or waits for locks, in the order of asking, and which reads each mover waits for."""
 
-    locks: list[tuple[str, tuple[str, ...], bool]] = field(default_factory=list)
-    reading: list[str] = field(default_factory=list)
-    draining: dict[str, list[str]] = field(default_factory=dict)
+    locks: list[tuple[str, tuple[str, ...], bool]] = field(
+        default_factory=list[tuple[str, tuple[str, ...], bool]]
+    )
+    reading: list[str] = field(default_factory=list[str])
+    draining: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def __call__(self) -> Hashable:
         return (

@@ -183,6 +183,9 @@ rewritten_is_kept = verdicts(
 forgotten_is_removed = verdicts(
     lambda copy, original, grave: "settled" if grave and grave.reason == "forgotten" else None
 )
+written_anew_is_kept = verdicts(
+    lambda copy, original, grave: "settled" if not original and grave and grave.moves < copy.moves else None
+)
 gone_elsewhere_is_undone = verdicts(lambda copy, original, grave: "settled" if original is None else None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -183,7 +183,7 @@ class Scene:
         self.starts[draft.id] = start
 
     @contextmanager
-    def doing(self, thing: str, change: Change, *, forgets: bool = False) -> Iterator[Deed]:
+    def doing(self, thing: str, change: Change, *, forgets: bool = False) -> Generator[Deed]:
         """Something that changes a thing: it begins now, and has ended if the block ends well."""
         deed = Deed(thing, change, self.ended, forgets)
         self.deeds.append(deed)
@@ -191,7 +191,7 @@ class Scene:
         deed.ended = True
 
     @contextmanager
-    def reading(self, things: Iterable[str], *, ordered: bool = False) -> Iterator[Read]:
+    def reading(self, things: Iterable[str], *, ordered: bool = False) -> Generator[Read]:
         read = Read(tuple(things), self.ended, ordered=ordered)
         self.reads.append(read)
         yield read

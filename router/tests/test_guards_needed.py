@@ -147,6 +147,12 @@ GUARDS = [
     Guard(
         "repair removes the copy of what was forgotten",
         router.forgotten_is_removed,
+        "I3",
+        Plan((acts.sweep,), before=acts.restored_from_before_a_forget),
+    ),
+    Guard(
+        "repair undoes the copy of what was written anew",
+        router.written_anew_is_kept,
         "I2",
         Plan(
             (acts.stray_copy,),

@@ -132,11 +132,11 @@ class Schedule:
     """Whose turn it is: the calls that wait, what each actor was answered, and who is dead."""
 
     loop: StillLoop
-    waiting: list[Turn] = field(default_factory=list)
-    late: list[Turn] = field(default_factory=list)
-    trace: list[str] = field(default_factory=list)
-    dead: set[str] = field(default_factory=set)
-    calls: dict[str, int] = field(default_factory=dict)
+    waiting: list[Turn] = field(default_factory=list[Turn])
+    late: list[Turn] = field(default_factory=list[Turn])
+    trace: list[str] = field(default_factory=list[str])
+    dead: set[str] = field(default_factory=set[str])
+    calls: dict[str, int] = field(default_factory=dict[str, int])
     told: int = 0
     freely: bool = False
 

@@ -127,9 +127,9 @@ class Federation:
     """Engines, tiers and routers over `folder`; use as a context manager, in the main thread.
 
     `capacity` is of a session in working, `promote_after` of episodic's promotion to semantic. `tier_timeout`
-    (of a router's call to a tier), `sweep` (the pause between sweeps) and `lease` are seconds. `settings` are more
-    settings of the routers (`{"PROBE_INTERVAL": "1"}`), `policy` more policy by tier. Several routers share
-    locks through Valkey; one does with `coordinated=True`.
+    (of a router's call to a tier), `sweep` (the pause between sweeps) and `lease` are seconds. `settings` are
+    more settings of the routers (`{"PROBE_INTERVAL": "1"}`), `policy` more policy by tier. Several routers
+    share locks through Valkey; one does with `coordinated=True`.
     """
 
     def __init__(

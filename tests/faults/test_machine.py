@@ -43,6 +43,7 @@ from wishes import (
     PLACED,
     PRAISES,
     QUESTIONS,
+    RACES,
     RETRIES,
     REWRITES,
     RISES,
@@ -63,6 +64,8 @@ TROUBLE_STEPS = 6
 PEACE_STEPS = 8
 """So many steps pass before there is new trouble."""
 REST_STEPS = 20
+SWEEP = 5.0
+"""Seconds between sweeps: what a crash left is there for some steps."""
 
 _METADATA = ", 'n': [1, 1.0, None, {'é': -0.0}]"
 
@@ -165,6 +168,10 @@ class Clients(RuleBasedStateMachine):
     def at_once(self, wishes: list[Wish], router: int) -> None:
         self._ask(wishes, router)
 
+    @rule(wishes=RACES, router=NUMBERS)
+    def race(self, wishes: list[Wish], router: int) -> None:
+        self._ask(wishes, router)
+
     @rule(router=NUMBERS)
     def watch(self, router: int) -> None:
         with self._step(), suppress(A2MError):
@@ -176,7 +183,7 @@ class Clients(RuleBasedStateMachine):
         self._ask(wishes, router, crash)
 
     @precondition(lambda self: self._peaceful)
-    @rule(wishes=st.lists(MOVES, min_size=1, max_size=4), router=NUMBERS, crash=CRASHES)
+    @rule(wishes=st.one_of(RACES, st.lists(MOVES, min_size=1, max_size=4)), router=NUMBERS, crash=CRASHES)
     def crash_moving(self, wishes: list[Wish], router: int, crash: Crash) -> None:
         self._ask(wishes, router, crash)
 
@@ -394,7 +401,7 @@ def _has_nothing_to_do(router: Caller) -> bool:
 def shared(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A federation of three routers, of which three tiers can be slow."""
     folder = tmp_path_factory.mktemp("shared")
-    with Federation(folder, nursery, routers=ROUTERS, proxied=PROXIED) as federation:
+    with Federation(folder, nursery, routers=ROUTERS, proxied=PROXIED, sweep=SWEEP) as federation:
         yield federation
 
 

@@ -136,14 +136,18 @@ class ForgetWhere(Wish):
 
 @dataclass(frozen=True)
 class Rise(Wish):
-    """Promote one record, to any tier."""
+    """Promote one record to any tier: the one at a place (owner and key), else one by number."""
 
     pick: int
     tier: str
     salience: float
+    place: tuple[int, int] | None = None
 
     def deed(self, world: World, said: Sequence[Remember]) -> Deed | None:
-        slot = _pick(world, self.pick)
+        if self.place is None:
+            slot = _pick(world, self.pick)
+        else:
+            slot = world.at(world.owners[self.place[0]], world.keys[self.place[1]])
         ids = [] if slot is None else _ids(slot)
         if slot is None or not ids:
             return None
@@ -297,6 +301,27 @@ THOUGHTS = st.builds(Think, _SCOPES)
 QUESTIONS = st.builds(Ask, _OWNERS, st.integers(0, 2))
 ENDS = st.builds(End, _SCOPES, st.integers(0, 1))
 TIDYING = st.just(Tidy())
+
+
+def _race(place: tuple[int, int]) -> st.SearchStrategy[list[Wish]]:
+    """Several calls about what is at one key."""
+    owner, key = place
+    write = st.builds(
+        Write,
+        owner=st.just(owner),
+        session=st.sampled_from((0, 1)),
+        records=st.tuples(
+            st.builds(_record, _TEXTS, _MORE, st.tuples(st.just(key), st.sampled_from((None, *TIERS))))
+        ),
+    )
+    forget = st.just(ForgetWhere(owner, "key", key))
+    rise = st.builds(Rise, st.just(0), st.sampled_from(TIERS), st.just(0.5), st.just(place))
+    ask = st.just(Ask(owner, key))
+    wishes = st.one_of(write, write, write, rise, rise, forget, ask, RETRIES, THOUGHTS, ENDS)
+    return st.lists(wishes, min_size=2, max_size=4)
+
+
+RACES = st.tuples(_OWNERS, st.integers(0, 2)).flatmap(_race)
 MOVES = st.one_of(RISES, ENDS, TIDYING, REWRITES, RETRIES)
 """What crosses tiers."""
 ANYTHING = st.one_of(

@@ -33,13 +33,15 @@ def verdict(
 
     Forgotten wins over what is older; a copy rewritten since wins over its original; an original that
     changed after it was copied, that has gone to another tier meanwhile, or that its tier does not give back
-    as it was, wins over the copy; otherwise the move is finished.
+    as it was, wins over the copy, and so does what was written anew since (it had moved less often when it
+    left the source); otherwise the move is finished.
     """
     if grave is not None and grave.reason == "forgotten" and grave.seq >= copy.seq:
         return "forgotten"
     if original is None:
-        went_elsewhere = grave is not None and grave.reason == "moved" and grave.target != here
-        return "undo" if went_elsewhere else "settled"
+        if grave is None or grave.reason != "moved":
+            return "settled"
+        return "settled" if grave.target == here and grave.moves >= copy.moves else "undo"
     if copy.revision > original.revision or (original.etag == copied and true_copy(original, copy)):
         return "finish"
     return "undo"

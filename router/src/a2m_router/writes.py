@@ -215,9 +215,8 @@ class Placer:
         Where working turns out to hold the id, what was just written is taken back.
         """
         entry = self._tiers.entry
-        placed = [
-            at for at, w in done.items() if w.outcome in ("created", "replaced") and w.tier != entry.name
-        ]
+        # What exists may be what an attempt wrote that did not come to its claim.
+        placed = [at for at, w in done.items() if w.outcome != "refused" and w.tier != entry.name]
         if not placed:
             return
         graves = [

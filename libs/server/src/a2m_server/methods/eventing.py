@@ -11,9 +11,7 @@ from a2m_server.identity import Peer
 
 async def poll(call: Call) -> JsonObject:
     params = call.params
-    polled = await call.server.events.poll(
-        params.text("cursor"), params.limit(), _kinds(call), call.scope
-    )
+    polled = await call.server.events.poll(params.text("cursor"), params.limit(), _kinds(call), call.scope)
     events: list[Json] = [*polled.events]
     result: JsonObject = {"events": events, "cursor": polled.cursor}
     if polled.more:
