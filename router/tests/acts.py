@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from copy import deepcopy
 
 import oracle
 from explorer import Violation
@@ -219,7 +218,7 @@ async def restored_from_before_a_forget(scene: Scene, router: Federation) -> Non
     below = scene.stores["episodic"]
     [record] = await scene.stores["working"].read(["one"])
     await below.transfer([as_draft(record, "working", 0.0)])
-    backup = deepcopy(below.ledger)
+    backup = below.backup()
     await router.consolidate()
     await forget_by_id(scene, router)
     below.restore(backup)

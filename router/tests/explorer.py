@@ -17,8 +17,10 @@ sound for that reason:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import count
 
 from turns import ACTOR, Schedule, StillLoop, Turn, digest
 
@@ -26,6 +28,9 @@ from a2m_server.ledger import Ledger
 from a2m_server.memory import MemoryTier
 
 Call = Callable[[], Awaitable[object]]
+
+
+Backup = tuple[Ledger, "count[int]"]
 
 
 class Violation(AssertionError):  # noqa: N818 what an invariant forbids is no error of the program
@@ -39,9 +44,15 @@ class Tier(MemoryTier):
     def ledger(self) -> Ledger:
         return self._ledger
 
-    def restore(self, ledger: Ledger) -> None:
+    def backup(self) -> Backup:
+        """What is held now; records are never changed in place, so that their collections are enough."""
+        kept = {one.name: copy(getattr(self._ledger, one.name)) for one in fields(Ledger)}
+        return Ledger(**kept), copy(self._etags)
+
+    def restore(self, backup: Backup) -> None:
         """Be again what it was."""
-        self._ledger = ledger
+        kept = {one.name: copy(getattr(backup[0], one.name)) for one in fields(Ledger)}
+        self._ledger, self._etags = Ledger(**kept), copy(backup[1])
 
     def digest(self) -> Hashable:
         ledger = self._ledger

@@ -10,6 +10,9 @@ from turns import ACTOR
 
 from a2m_router.coordination import Locks, Readers
 
+Place = tuple[str, tuple[str, ...], bool]
+"""Who, for which locks, and whether they are held."""
+
 
 @dataclass
 class Queue:

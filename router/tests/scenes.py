@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
-from explorer import Explored, Tier, World, explore
+from explorer import Backup, Explored, Tier, World, explore
 from judge import check_always, judge
 from memory import Memory
 from oracle import Change, Deed, Read, State, written
@@ -73,13 +73,34 @@ class Plan:
     tier: type[Tier] = Tier
 
     def explore(self, *, limit: int = 1_000_000, wanted: str = "", every: bool = False) -> Explored:
+        beginnings: list[Beginning] = []
+
+        def build(schedule: Schedule) -> World:
+            scene = Scene(schedule, self)
+            if beginnings:
+                scene.begin(beginnings[0])
+            else:
+                beginnings.append(scene.prepare())
+            return scene.world()
+
         logging.disable()
         try:
-            return explore(
-                lambda schedule: Scene(schedule, self).world(), limit=limit, wanted=wanted, every=every
-            )
+            return explore(build, limit=limit, wanted=wanted, every=every)
         finally:
             logging.disable(logging.NOTSET)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What is held at the beginning of every run of a plan, and what the judge knows of it."""
+
+    tiers: dict[str, Backup]
+    drafts: dict[str, Draft]
+    things: dict[str, frozenset[str]]
+    starts: dict[str, State]
+    begun: dict[str, Record]
+    deeds: list[Deed]
+    old: Record | None
 
 
 class Scene:
@@ -132,10 +153,31 @@ class Scene:
             counts=COUNTS,
         )
 
-    def world(self) -> World:
+    def prepare(self) -> Beginning:
         self.schedule.freely = True
         self.schedule.loop.complete(self._prepare())
         self.schedule.freely = False
+        return Beginning(
+            {name: store.backup() for name, store in self.stores.items()},
+            dict(self.drafts),
+            dict(self.things),
+            dict(self.starts),
+            dict(self.begun),
+            [*self.deeds],
+            self.old,
+        )
+
+    def begin(self, beginning: Beginning) -> None:
+        for name, store in self.stores.items():
+            store.restore(beginning.tiers[name])
+        self.drafts |= beginning.drafts
+        self.things |= beginning.things
+        self.starts |= beginning.starts
+        self.begun |= beginning.begun
+        self.deeds += beginning.deeds
+        self.old = beginning.old
+
+    def world(self) -> World:
         self.now = NOW
         actors = {
             f"{at} {act.__name__}": partial(self._act, act, self.routers[0 if at == 0 else -1], at)

@@ -110,7 +110,7 @@ def scene(plan: Plan, *others: Act, **more: object) -> Plan:
     if not set(KEYS).isdisjoint(others):
         first = (KEYED, *first[1:])
     elif join in others:
-        first = (*GROUP, *first[1:])
+        first = GROUP
     return replace(plan, actors=(*plan.actors, *others), first=first, **more)
 
 
@@ -154,7 +154,10 @@ LONG = [
     *scenes(ONWARD, *LIGHT, crash=True),
     *scenes(EARN, *LIGHT, crash=True),
     *scenes(replace(CLOSE, first=(KEYED,)), (retry,), arranged=("apart",)),
-    *scenes(CLOSE, *PAIRS),
+    # Where nobody dies, two routers that share their locks are as one.
+    *scenes(CLOSE, *PAIRS, arranged=("one", "apart")),
+    *scenes(CLOSE, (forget_by_id, forget_by_words), arranged=("one",)),
+    *scenes(CLOSE, (sweep, read_everything), (sweep, touch), arranged=("shared",), crash=True),
 ]
 
 

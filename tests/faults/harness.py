@@ -296,7 +296,7 @@ class Federation:
                 done = self.router.call("consolidate")
                 moved = sum(done[figure] for figure in ("moved", "promoted", "dropped"))
                 arrived = [tier.entries(arrived=True) for tier in self.tiers.values()]
-                last = {tier: {e["id"]: e["etag"] for e in held} for tier, held in self.held().items()}
+                last = done["counts"]
             except A2MError as error:
                 failure = error
                 return False

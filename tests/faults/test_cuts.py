@@ -213,13 +213,13 @@ def _succeeds(account: Account, call: Scenario) -> bool:
 
 def _give_up(federation: Federation, tier: str) -> None:
     """Read until the router asks a tier no more."""
-    poll(f"{tier} is given up", lambda: _silence(federation, tier))
+    poll(f"{tier} is given up", lambda: _is_given_up(federation, tier))
 
 
-def _silence(federation: Federation, tier: str) -> bool:
+def _is_given_up(federation: Federation, tier: str) -> bool:
     federation.router.call("timeline", limit=1)
-    answer = httpx.get(f"{federation.router.url}/readyz")
-    return not answer.is_success or tier in _silent(answer.json())
+    figures = httpx.get(f"{federation.router.url}/metrics").text
+    return f'a2m_circuit_open{{tier="{tier}"}} 1.0' in figures.splitlines()
 
 
 def _recovery(federation: Federation, tier: str) -> list[str]:
