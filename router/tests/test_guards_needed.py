@@ -172,7 +172,7 @@ GUARDS = [
         "a group that grew is looked for",
         router.looking_for_grown_groups,
         "I5",
-        Plan((acts.close, acts.join), GROUP),
+        Plan((acts.close, acts.join), GROUP, routers="shared", crash=True),
     ),
     Guard(
         "forgotten refuses a transfer",

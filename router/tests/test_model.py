@@ -137,9 +137,12 @@ def named(plan: Plan) -> str:
 ALONE = [(act,) for act in MEANWHILE]
 LIGHT = [(act,) for act in (forget_by_id, read, recall, close, rewrite, retry, touch, join, sweep)]
 SKEWED = [(act,) for act in (acts.forget_write_anew_and_retry, forget_by_words, retry, join)]
-PAIRS = list(
-    combinations((close, forget_by_words, read_everything, recall, rewrite, retry, reinforce, touch), 2)
-)
+PAIRS = [*combinations((close, forget_by_words, read_everything, recall, retry, touch), 2)]
+MORE_PAIRS = [
+    pair
+    for pair in combinations((close, forget_by_words, read_everything, retry, touch, rewrite, reinforce), 2)
+    if {rewrite, reinforce} & {*pair}
+]
 
 QUICK = [
     *scenes(CLOSE, *ALONE, crash=True),
@@ -156,6 +159,7 @@ LONG = [
     *scenes(replace(CLOSE, first=(KEYED,)), (retry,), arranged=("apart",)),
     # Where nobody dies, two routers that share their locks are as one.
     *scenes(CLOSE, *PAIRS, arranged=("one", "apart")),
+    *scenes(CLOSE, *MORE_PAIRS, arranged=("one",)),
     *scenes(CLOSE, (forget_by_id, forget_by_words), arranged=("one",)),
     *scenes(CLOSE, (sweep, read_everything), (sweep, touch), arranged=("shared",), crash=True),
 ]

@@ -51,3 +51,23 @@ async def test_a_member_that_changed_while_it_joined_its_group_joins_it_later(
         await changed.wait()
     await federation.consolidate()
     await _holds(federation, "semantic", 2)
+
+
+async def test_a_late_member_in_another_session_joins_its_group_when_that_is_closed(
+    federation: Federation, stores: Stores
+) -> None:
+    group, session = name("g"), name()
+    await federation.write([draft("call", group=group, session=name(), tier="semantic")], EVERYONE)
+    await federation.write([draft("result", group=group, session=session)], EVERYONE)
+    await federation.close_session(session, EVERYONE)
+    await _holds(federation, "semantic", 2)
+
+
+async def test_a_late_member_joins_its_group_when_the_router_that_wrote_it_died(
+    federation: Federation, stores: Stores
+) -> None:
+    group = name("g")
+    await stores["semantic"].write([draft("call", group=group)], EVERYONE)
+    await stores["episodic"].write([draft("result", group=group)], EVERYONE)
+    await federation.consolidate()
+    await _holds(federation, "semantic", 2)

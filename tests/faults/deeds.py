@@ -34,13 +34,15 @@ DEEP = ("semantic", "procedural")
 class Outcome:
     """How a call ended: with an answer or with an error; `began` and `ended` are moments of the world.
 
-    While all was `calm`, no call that a router makes can have been lost and repeated.
+    While all was `calm`, no call that a router makes can have been lost and repeated. `alone` says that no
+    other call of a client was under way.
     """
 
     router: str
     began: int
     ended: int
     calm: bool
+    alone: bool
     answer: Fields | None = None
     error: A2MError | None = None
 
@@ -265,7 +267,7 @@ class Promote(Deed):
         return {self.slot}
 
     def effects(self, outcome: Outcome) -> Effects:
-        groups = {kept.fields.get("group") for kept in self.slot.kept()} - {None}
+        groups = self.slot.groups
 
         def along(kept: Kept | None) -> Kept | None:
             return self._arrived(kept) if kept is not None and kept.fields.get("group") in groups else kept
@@ -274,7 +276,8 @@ class Promote(Deed):
         if outcome.answer is None:
             return [(self.slot, perhaps(self._named)), *((mate, perhaps(along)) for mate in mates)]
         if outcome.answer["promoted"] == 0:
-            return []
+            # A record that leaves its group at that moment stays where it is, and the group goes.
+            return [] if outcome.alone else [(mate, either(along)) for mate in mates]
         moved = surely(self._arrived, lambda kept: kept is not None and self._is(kept))
         return [(self.slot, moved), *((mate, either(along)) for mate in mates)]
 

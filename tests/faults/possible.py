@@ -123,13 +123,18 @@ def closed(states: Iterable[State]) -> States:
 
 @dataclass(eq=False)
 class Slot:
-    """One fact: a record without a key, or whatever is at a key of an owner."""
+    """One fact: a record without a key, or whatever is at a key of an owner.
+
+    `assigned` is the id that its writer was not told, once a read has shown it. `groups` are those that
+    anything written to it named.
+    """
 
     name: str
     owner: str | None
     key: str | None = None
     states: States = frozenset({(None, frozenset[Pending]())})
     assigned: str | None = None
+    groups: set[str] = field(default_factory=set[str])
     told: list[str] = field(default_factory=list[str])
 
     def kept(self) -> list[Kept]:
@@ -161,7 +166,7 @@ class Slot:
                 return False
             return kept.id == record_id or (kept.id == "" and self.assigned in (None, record_id))
 
-        self._keep(agrees, f"{what} shows {record}")
+        self._keep(agrees, f"{what} shows {record}", brief=f"{what} shows it")
         if self.key is None:
             self.assigned = record_id
 
@@ -179,15 +184,16 @@ class Slot:
 
         self.states = frozenset((over(kept), frozenset[Pending]()) for kept, _ in self.states)
 
-    def _keep(self, agrees: Test, what: str) -> None:
-        self._leave(frozenset(state for state in self.states if agrees(state[0])), what)
+    def _keep(self, agrees: Test, what: str, brief: str | None = None) -> None:
+        self._leave(frozenset(state for state in self.states if agrees(state[0])), what, brief)
 
-    def _leave(self, states: States, what: str) -> None:
+    def _leave(self, states: States, what: str, brief: str | None = None) -> None:
         if not states:
             possible = "\n".join(f"  {kept} {len(pending)} pending" for kept, pending in self.states)
             history = "\n".join(f"  {line}" for line in self.told)
             raise ContradictionError(f"{self.name}: {what}\npossible were\n{possible}\nafter\n{history}")
-        self.told.append(what)
+        if states != self.states:
+            self.told.append(brief or what)
         self.states = states
 
 

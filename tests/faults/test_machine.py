@@ -257,7 +257,7 @@ class Clients(RuleBasedStateMachine):
             deeds = [deed for deed in deeds if not any(slot.unsettled for slot in deed.about())]
             self.said += [deed for deed in deeds if isinstance(deed, Remember) and deed.named]
             if crash is None and len(deeds) == 1:
-                self._learn([(deeds[0], self._call(deeds[0], self._live(router)))], None)
+                self._learn([(deeds[0], self._call(deeds[0], self._live(router), alone=True))], None)
                 return
             futures = [
                 self.federation.later(self._call, deed, self._live(router + number))
@@ -271,7 +271,7 @@ class Clients(RuleBasedStateMachine):
             done = [(deed, future.result()) for deed, future in zip(deeds, futures, strict=True)]
             self._learn(done, crash.victim if crash is not None else None)
 
-    def _call(self, deed: Deed, router: Caller) -> Outcome:
+    def _call(self, deed: Deed, router: Caller, *, alone: bool = False) -> Outcome:
         began = self.world.moment()
         clock = time.monotonic()
         answer, failure = None, None
@@ -281,7 +281,7 @@ class Clients(RuleBasedStateMachine):
             failure = error
         took = time.monotonic() - clock
         self.tally.slowest = max(self.tally.slowest, (took, deed.method))
-        return Outcome(router.name, began, self.world.moment(), self.calm, answer, failure)
+        return Outcome(router.name, began, self.world.moment(), self.calm, alone, answer, failure)
 
     def _learn(self, done: Sequence[tuple[Deed, Outcome]], victim: str | None) -> None:
         """Take in how calls ended that were made at the same time."""

@@ -63,6 +63,8 @@ class World:
             if key is not None:
                 self._by_key[owner, key] = slot
         self._by_content[draft["content"]] = slot
+        if "group" in draft:
+            slot.groups.add(draft["group"])
         if "id" in draft:
             self._by_id[draft["id"]] = slot
         return slot

@@ -23,7 +23,7 @@ def create() -> typer.Typer:
     app = typer.Typer(
         name="a2m",
         help="One memory for agents: run a federation, and talk to any A2M server.\n\n"
-        "Exit status: 0 done, 1 refused or degraded, 2 wrong usage, 3 no answer from the server.",
+        "Exit status: 0 done, 1 refused (status: a tier is away), 2 wrong usage, 3 no server answers.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -57,7 +57,7 @@ def show(backup: Backup) -> None:
     out.print(f"records         {records:>8}{'  ' + tiers if tiers else ''}", soft_wrap=True)
     out.print(f"forgotten       {forgotten:>8}  and not to be brought back")
     if manifest.scope == POOLED:
-        out.print("It holds no owner's records: this server shows them to the bearer of its token alone.")
+        out.print("It holds no owner's records: to this caller the server shows none.")
     for tier, count in backup.left_out.items():
         out.print(f"{rendering.safe(tier)}: its {count} records are not in it; back it up by its own means")
 

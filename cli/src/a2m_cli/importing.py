@@ -89,11 +89,12 @@ def items_of(files: Sequence[Path], start: int) -> Iterator[Item]:
 def survey(items: Iterable[Item]) -> Survey:
     """Read everything once, which raises `FormatError` for the first line that is wrong."""
     records, owned = 0, False
-    sessions: set[str | None] = set()
+    sessions: set[str] = set()
     tiers: set[str] = set()
     for item in items:
         records += 1
-        sessions.add(item.session)
+        if item.session is not None:
+            sessions.add(item.session)
         owned = owned or item.fields.get("owner") is not None
         if item.tier is not None:
             tiers.add(item.tier)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -98,9 +98,7 @@ class Keeper:
             elsewhere = wrote.tier not in (None, config.name)
             # What is rewritten may join another group, wherever it is.
             if draft.group is not None and (elsewhere or wrote.elsewhere or rewritten):
-                self._reunion.add(draft.owner, draft.group)
-                self._parting = True
-                self._wake.set()
+                self._part(draft.owner, draft.group)
             if rewritten or elsewhere or not config.capacity or config.spill_to is None:
                 continue
             bucket = (draft.owner, draft.session) if config.per_session else (None, None)
@@ -155,6 +153,7 @@ class Keeper:
             return Consolidated()
         leaving = units(await every_entry(entry.store, Filter(scope, any_of("session", [session]))))
         moved = await self._mover.move(leaving, entry, below)
+        self._left(leaving)
         for bucket in {(e.owner, e.session) for unit in leaving for e in unit.entries}:
             self._counts.pop(bucket, None)
         if moved.failed is not None:
@@ -206,6 +205,17 @@ class Keeper:
             self._pauses[bucket] = pause
             asyncio.get_running_loop().call_later(pause, self._mark, bucket)
 
+    def _left(self, leaving: Iterable[Unit]) -> None:
+        """Look after groups that left a tier: of members elsewhere in other sessions nothing else tells."""
+        for entry in (unit.entries[0] for unit in leaving):
+            if entry.group is not None:
+                self._part(entry.owner, entry.group)
+
+    def _part(self, owner: str | None, group: str) -> None:
+        self._reunion.add(owner, group)
+        self._parting = True
+        self._wake.set()
+
     def _mark(self, bucket: Bucket) -> None:
         self._due[bucket] = None
         self._wake.set()
@@ -230,20 +240,21 @@ class Keeper:
             self._events.add(events.consolidated(result), background=True)
 
     async def _find_parted(self) -> None:
-        """Groups of the working tier that may have members elsewhere: at first all, then those that grew.
+        """Groups that may be parted: those that grew since the last look, at first all of the working tier's.
 
-        A member may come while its group is on the move, or over another router than the one that moved it.
+        A member may come while its group is on the move, over another router than the one that moved it, or
+        over one that died before it could bring it to the others.
         """
         if self._tiers.read_only or not self._tiers.entry.movable:
             return
-        grown = [Condition("group", False, Op.EXISTS, (True,))]
-        if self._looked is not None:
-            since = format_ms((self._looked - OVERLAP) // 1_000)
-            grown.append(Condition("created_at", False, Op.GTE, (since,)))
         looked = self._clock()
-        for entry in await every_entry(self._tiers.entry.store, Filter(EVERYONE, Where(tuple(grown)))):
-            if entry.group is not None:
-                self._reunion.add(entry.owner, entry.group)
+        grouped = Filter(EVERYONE, Where((Condition("group", False, Op.EXISTS, (True,)),)))
+        for member in self._tiers.movable():
+            whole = self._looked is None and member is self._tiers.entry
+            since = None if whole else (looked if self._looked is None else self._looked) - OVERLAP
+            for entry in await every_entry(member.store, grouped, since=since):
+                if entry.group is not None:
+                    self._reunion.add(entry.owner, entry.group)
         self._looked = looked
 
     async def _relieve(self, member: Member, kept: Kept) -> None:
@@ -282,6 +293,7 @@ class Keeper:
             below = self._below(member)
             if below is not None:
                 kept.moved.add(await self._mover.move(leaving, member, below))
+                self._left(leaving)
             return
         entries = [entry for unit in leaving for entry in unit.entries]
         members = await group_members(member.store, entries)

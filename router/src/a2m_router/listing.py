@@ -12,21 +12,22 @@ PAGE = 1_000
 """Entries that a tier lists in one answer."""
 
 
-async def every_entry(store: TierStore, selected: Filter) -> list[Entry]:
-    """All matching entries of a tier, oldest first."""
+async def every_entry(store: TierStore, selected: Filter, *, since: int | None = None) -> list[Entry]:
+    """All matching entries of a tier, oldest first; `since` a `seq`, where that is given."""
     if selected.ids is not None and len(selected.ids) > PAGE:
         found: list[Entry] = []
         for at in range(0, len(selected.ids), PAGE):
             part = replace(selected, ids=selected.ids[at : at + PAGE])
             found += await first_entries(store, part, None)
         return sorted(found, key=lambda entry: (entry.seq, entry.id))
-    return await first_entries(store, selected, None)
+    return await first_entries(store, selected, None, None if since is None else (since, ""))
 
 
-async def first_entries(store: TierStore, selected: Filter, most: int | None) -> list[Entry]:
-    """The oldest `most` matching entries, or all."""
+async def first_entries(
+    store: TierStore, selected: Filter, most: int | None, after: tuple[int, str] | None = None
+) -> list[Entry]:
+    """The oldest `most` matching entries beyond a place, or all."""
     entries: list[Entry] = []
-    after: tuple[int, str] | None = None
     while most is None or len(entries) < most:
         wanted = PAGE if most is None else min(PAGE, most - len(entries))
         page = await store.entries(selected, wanted, after)

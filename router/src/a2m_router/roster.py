@@ -18,7 +18,7 @@ from a2m_router.link import PREFIX, translated
 
 SILENT_BEATS = 5
 """After so many beats without Redis a router says in its answers that it is cut off."""
-GONE_BEATS = 15
+GONE_BEATS = 10
 """After so many a router counts as dead: moves wait for it no longer."""
 
 _ROUTERS = f"{PREFIX}routers"
@@ -93,8 +93,10 @@ class SharedReaders(Readers):
                 answer = await cast(
                     "Awaitable[list[bytes] | None]", self._redis.blpop([_ANSWERS + request], min(left, 1.0))
                 )
-            if answer is not None:
-                waiting.discard(answer[1].decode())
+                if answer is not None:
+                    waiting.discard(answer[1].decode())
+                else:
+                    waiting &= {*await self._routers()}
         return True
 
     async def _routers(self) -> list[str]:

@@ -15,6 +15,7 @@ from a2m_protocol.errors import A2MError
 from a2m_server import http, stdio
 from a2m_server.dispatch import Dispatcher
 from a2m_server.exchange import Handler
+from a2m_server.metrics import Metrics
 from a2m_server.settings import ServerSettings
 from a2m_server.store import MemoryStore
 
@@ -33,17 +34,20 @@ def main(
     Options override the environment. Raises `SystemExit` with a message when the settings are wrong, and when
     `create_store` raises `ValueError`.
     """
-    run(lambda settings: Dispatcher(create_store(settings)), settings_cls, arguments, prog=prog)
+    run(lambda settings, _: Dispatcher(create_store(settings)), settings_cls, arguments, prog=prog)
 
 
 def run(
-    create_handler: Callable[[S], Handler],
+    create_handler: Callable[[S, Metrics], Handler],
     settings_cls: type[S],
     arguments: Sequence[str] | None = None,
     *,
     prog: str | None = None,
 ) -> None:
-    """The same for who makes the dispatcher too, with an event log of its own say."""
+    """The same for who makes the dispatcher too, with an event log of its own say.
+
+    What it counts is served with the rest where it is added to the registry of the metrics that it is given.
+    """
     parser = argparse.ArgumentParser(prog=prog, description="An A2M memory server.")
     parser.add_argument("--stdio", action="store_true", help="serve one client on standard input and output")
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
@@ -61,11 +65,12 @@ def run(
     for chatty in ("uvicorn", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
     try:
-        handler = create_handler(settings)
+        metrics = Metrics()
+        handler = create_handler(settings, metrics)
         if over_stdio:
             stdio.serve(handler, settings)
         else:
-            http.serve(http.serve_handler(handler, settings), settings)
+            http.serve(http.serve_handler(handler, settings, metrics), settings)
     except (A2MError, ValueError) as error:
         raise SystemExit(f"cannot start: {error}") from error
 
