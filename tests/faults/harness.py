@@ -33,7 +33,6 @@ import json
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -45,6 +44,7 @@ import httpx
 from caller import Caller
 from cutter import Cutter
 from nursery import Nursery
+from pausing import FaultError, Pause, poll
 
 from a2m_cli.federation import is_free
 from a2m_engines.engine import Engine
@@ -60,28 +60,12 @@ PROMOTE_AFTER = 3
 
 _PORTS = range(12_000, 30_000)
 """Below the ephemeral ports of Linux and macOS, so that no client of ours takes one meanwhile."""
-_POLL_SECONDS = 0.02
 _START_SECONDS = 60.0
-_STEP_SECONDS = 20.0
 _SETTLE_SECONDS = 60.0
 _TOKEN = "a-token-for-tests"
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class FaultError(AssertionError):
-    """Something did not happen in time; the message says what."""
-
-
-def poll(what: str, condition: Callable[[], T], seconds: float = 30.0) -> T:
-    """Ask until the answer is true, and return it; raises `FaultError` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()):
-        if time.monotonic() > deadline:
-            raise FaultError(f"{what}: not within {seconds:g} s")
-        time.sleep(_POLL_SECONDS)
-    return answer
 
 
 @dataclass
@@ -101,26 +85,6 @@ class Service:
 
     def runs(self) -> bool:
         return self.pid is not None and _exists(self.pid)
-
-
-class Pause:
-    """A step at which a router stops once; leaving the `with` block lets it go on."""
-
-    def __init__(self, step: str, http: httpx.Client, url: str, number: int) -> None:
-        self._step = step
-        self._http = http
-        self._url = f"{url}/pauses/{number}"
-
-    def reached(self, seconds: float = _STEP_SECONDS) -> None:
-        """Wait until the router has stopped there; raises `FaultError` when it does not."""
-        poll(f"the step {self._step}", lambda: self._http.get(self._url).json()["reached"], seconds)
-
-    def go(self) -> None:
-        """Let the router go on; nothing to do where it was killed meanwhile."""
-        try:
-            self._http.delete(self._url)
-        except httpx.TransportError:
-            return
 
 
 class Federation:

@@ -11,8 +11,9 @@ import httpx
 import pytest
 from account import Account
 from cutter import Mode
-from harness import TIERS, Federation, poll
+from harness import TIERS, Federation
 from nursery import Nursery
+from pausing import poll
 from scenarios import CALLS, Scenario
 
 from a2m_protocol.errors import A2MError

@@ -9,8 +9,9 @@ from uuid import uuid4
 
 import pytest
 from cutter import Mode
-from harness import TIERS, Federation, poll
+from harness import TIERS, Federation
 from nursery import Nursery
+from pausing import poll
 
 
 @pytest.mark.parametrize("victim", ["valkey", "postgres", *TIERS, "router"])
