@@ -194,6 +194,39 @@ async def test_a_child_that_cannot_start_stops_the_rest_and_shows_its_log(tmp_pa
     assert not is_pid((tmp_path / "a").read_text())
 
 
+# A router that has found the tier `a` when it is asked for the third time.
+SEARCHING = """
+import http.server, json, pathlib, sys
+asked = pathlib.Path(sys.argv[2])
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        with asked.open("a") as seen:
+            seen.write(".")
+        silent = [{"tier": "a", "reason": "away"}] if len(asked.read_text()) < 3 else []
+        body = json.dumps({"status": "ok", **({"degraded": silent} if silent else {})}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+"""
+
+
+async def test_a_router_is_ready_when_it_has_found_the_tiers_beside_it(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
+    asked = tmp_path / "asked"
+    router = service_child(
+        "router",
+        [sys.executable, "-c", SEARCHING, str(unused_tcp_port), str(asked)],
+        settings=dict,
+        ready=f"http://127.0.0.1:{unused_tcp_port}/readyz",
+    )
+    async with Supervisor(tmp_path, [worker(tmp_path, "a"), router]) as supervisor:
+        assert status_of(supervisor, "router").state is State.READY
+        assert len(asked.read_text()) >= 3
+
+
 async def test_a_url_that_answers_makes_a_child_ready(tmp_path: Path, unused_tcp_port: int) -> None:
     server = service_child(
         "server",

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, cast
 
 import httpx
 
@@ -166,9 +166,11 @@ class Supervisor:
         if self._http is None:
             return False
         try:
-            return (await self._http.get(child.ready)).is_success
+            answer = await self._http.get(child.ready)
         except httpx.HTTPError:
             return False
+        # A router that began before its tiers may not have found them yet.
+        return answer.is_success and _silent(answer).isdisjoint(self._runners)
 
     async def _rotate_logs(self) -> None:
         while not self._stopping.is_set():
@@ -183,6 +185,15 @@ class Supervisor:
 
 def _ignore(_: Status) -> None:
     """Be told for nothing."""
+
+
+def _silent(answer: httpx.Response) -> set[str]:
+    """The tiers that a `/readyz` of ours says do not answer."""
+    try:
+        told = cast("dict[str, Any]", answer.json())
+    except ValueError:
+        return set()
+    return {str(item["tier"]) for item in told.get("degraded", ())}
 
 
 def _stages(children: Sequence[Child]) -> list[tuple[str, ...]]:
