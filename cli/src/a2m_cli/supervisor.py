@@ -21,6 +21,7 @@ from a2m_engines.lock import FolderLock
 _logger = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 2.0
+_AGAIN_SECONDS = 0.05
 _LOG_CHECK_SECONDS = 10.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -147,6 +148,10 @@ class Supervisor:
     async def _all_ready(self) -> None:
         for runner in self._runners.values():
             await runner.ready.wait()
+        # A router that began before its tiers may meanwhile have given one up: it looks again every second.
+        for runner in self._runners.values():
+            while isinstance(runner.child.ready, str) and not await self._probe(runner.child):  # noqa: ASYNC110
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _until(self, wanted: asyncio.Task[object]) -> None:
         """Wait for `wanted` or a stop; a runner that fails meanwhile raises its error here."""
@@ -169,7 +174,6 @@ class Supervisor:
             answer = await self._http.get(child.ready)
         except httpx.HTTPError:
             return False
-        # A router that began before its tiers may not have found them yet.
         return answer.is_success and _silent(answer).isdisjoint(self._runners)
 
     async def _rotate_logs(self) -> None:
