@@ -142,8 +142,9 @@ class Slot:
         return [*{kept: None for kept, _ in self.states if kept is not None}]
 
     @property
-    def may_be_gone(self) -> bool:
-        return any(kept is None for kept, _ in self.states)
+    def visible(self) -> set[tuple[str, str, int] | None]:
+        """What reads may show of it."""
+        return {None if kept is None else (kept.id, kept.sent, kept.revision) for kept, _ in self.states}
 
     @property
     def unsettled(self) -> bool:

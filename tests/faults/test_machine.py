@@ -21,7 +21,8 @@ from typing import cast
 import pytest
 from audit import audit
 from caller import Caller
-from deeds import Deed, Outcome, Remember
+from cutter import Mode
+from deeds import Close, Deed, Outcome, Remember
 from harness import ENGINES, TIERS, Federation, poll
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
@@ -40,6 +41,7 @@ from wishes import (
     FORGETS,
     LOOKS,
     MOVES,
+    MOVES_SEEN,
     PLACED,
     PRAISES,
     QUESTIONS,
@@ -85,6 +87,7 @@ CRASHES = st.builds(
     st.sampled_from((0.0, 0.005, 0.02, 0.08)),
     st.booleans(),
 )
+WAYS: st.SearchStrategy[Mode] = st.sampled_from(("delay", "late"))
 NUMBERS = st.integers(0, ROUTERS - 1)
 
 
@@ -168,6 +171,10 @@ class Clients(RuleBasedStateMachine):
     def at_once(self, wishes: list[Wish], router: int) -> None:
         self._ask(wishes, router)
 
+    @rule(wishes=MOVES_SEEN, router=NUMBERS)
+    def look_on(self, wishes: list[Wish], router: int) -> None:
+        self._ask(wishes, router)
+
     @rule(wishes=RACES, router=NUMBERS)
     def race(self, wishes: list[Wish], router: int) -> None:
         self._ask(wishes, router)
@@ -188,13 +195,13 @@ class Clients(RuleBasedStateMachine):
         self._ask(wishes, router, crash)
 
     @precondition(lambda self: self._peaceful)
-    @rule(tier=st.sampled_from(PROXIED), seconds=st.sampled_from((0.1, 0.4, 3.0)))
-    def dawdle(self, tier: str, seconds: float) -> None:
-        """A tier answers late for some steps."""
+    @rule(tier=st.sampled_from(PROXIED), way=WAYS, seconds=st.sampled_from((0.1, 0.4, 3.0)))
+    def dawdle(self, tier: str, way: Mode, seconds: float) -> None:
+        """A tier answers late for some steps, or is asked late, if need be when nobody waits any more."""
         with self._step():
-            self.federation.cutters[tier].cut("delay", seconds)
+            self.federation.cutters[tier].cut(way, seconds)
             self.slow, self.troubled, self.calm = tier, self.steps, False
-            self.lines.append(f"{tier} answers {seconds:g} s late")
+            self.lines.append(f"{tier}: {way} {seconds:g} s")
 
     @precondition(lambda self: self.down is not None or self.slow is not None)
     @rule()
@@ -302,13 +309,15 @@ class Clients(RuleBasedStateMachine):
                 what.setdefault(slot, []).append(line)
         busy: set[Slot] = set()
         for slot, done_to in effects.items():
-            before = {kept for kept, _ in slot.states}
+            before = slot.visible
             slot.after(done_to, " | ".join(what[slot]))
-            if {kept for kept, _ in slot.states} != before:
+            if slot.visible != before:
                 busy.add(slot)
         for deed, outcome in done:
             if outcome.answer is not None:
                 deed.check(outcome.answer, busy if len(done) > 1 else ())
+        if len(done) == 1 and self.calm and isinstance(done[0][0], Close):
+            self._check_closed(done[0][0])
         if victim is not None:
             self._lose_events(victim)
 
@@ -320,6 +329,13 @@ class Clients(RuleBasedStateMachine):
             told |= {"shown": [_short(record) for record in outcome.answer.get("records", ())]}
         line = f"{outcome.began}-{outcome.ended} {outcome.router} {deed.method} {deed.sent()} -> {told}"
         return line.replace(f"{self.world.mark}/", "@").replace(self.world.mark, "@").replace(_METADATA, "")
+
+    def _check_closed(self, close: Close) -> None:
+        """A session that was closed leaves working at once."""
+        owners = [slot.owner for slot in self.world.sees(close.owner)]
+        where = {"session": close.session, "owner": [*dict.fromkeys(owners)]}
+        if left := self.federation.tiers["working"].entries(where=where):
+            raise ContradictionError(f"{close.session} is closed, and working holds {left}")
 
     def _judge(self, outcome: Outcome, victim: str | None) -> None:
         """Raise where a call failed, or an answer lacks something, and nothing was wrong."""
@@ -352,6 +368,8 @@ class Clients(RuleBasedStateMachine):
     def _rest(self, router: int) -> None:
         """Bring everything to rest, and hold it against what was told."""
         self._mend()
+        for tier, cutter in self.federation.cutters.items():
+            poll(f"{tier} has been asked everything", lambda cutter=cutter: cutter.idle)
         # Each router knows of groups that it has parted itself.
         for each in self.federation.routers:
             poll(f"{each.name} has nothing to do", lambda each=each: _has_nothing_to_do(each), LONGEST_CALL)

@@ -322,6 +322,10 @@ def _race(place: tuple[int, int]) -> st.SearchStrategy[list[Wish]]:
 
 
 RACES = st.tuples(_OWNERS, st.integers(0, 2)).flatmap(_race)
+MOVES_SEEN = st.tuples(
+    st.lists(st.one_of(RISES, ENDS, TIDYING), min_size=1, max_size=2),
+    st.lists(st.one_of(LOOKS, LOOKS, QUESTIONS), min_size=1, max_size=2),
+).map(lambda both: [*both[0], *both[1]])
 MOVES = st.one_of(RISES, ENDS, TIDYING, REWRITES, RETRIES)
 """What crosses tiers."""
 ANYTHING = st.one_of(
