@@ -109,6 +109,38 @@ def test_no_write_waits_for_a_tier_that_is_known_not_to_answer(cuttable: Federat
     assert problems + _problems(made) == []
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_reinforcement_counts_once_or_not_at_all_whichever_tier_is_cut_off(
+    cuttable: Federation, tier: str
+) -> None:
+    """It is no call to repeat: what failed may have counted, and what returned counts for all of its ids."""
+    problems: list[str] = []
+    for mode in MODES:
+        account = _everywhere(cuttable)
+        before = _salience(account)
+        cuttable.cutters[tier].cut(mode, DELAYS.get(mode, 0.0))
+        begun = time.monotonic()
+        returned = _succeeds(account, _reinforce)
+        if (took := time.monotonic() - begun) > LONGEST_WRITE + SLACK:
+            problems.append(f"{mode}: took {took:.2f} s")
+        problems += _recovery(cuttable, tier)
+        poll("what was late has passed", lambda: cuttable.cutters[tier].idle)
+        counted = {i: salience - before[i] for i, salience in _salience(account).items()}
+        possible = {1.0} if returned else {0.0, 1.0}
+        if counted.keys() != before.keys() or not set(counted.values()) <= possible:
+            problems.append(f"{mode}: returned is {returned}, and counted was {counted}")
+    assert problems == []
+
+
+def _salience(account: Account) -> dict[str, float]:
+    return {r["id"]: r["salience"] for r in account.call("timeline")["records"]}
+
+
+def _reinforce(account: Account) -> None:
+    account.call("reinforce", ids=[*account.told])
+
+
 def _reading(federation: Federation, tier: str, mode: Mode, names: Sequence[str]) -> list[str]:
     """Reads, all at once when the network is cut, then each when the tier is known to be away."""
     account = _everywhere(federation)
@@ -202,9 +234,9 @@ def _act_again(account: Account, call: Scenario) -> None:
     call.settle(account, True)
 
 
-def _succeeds(account: Account, call: Scenario) -> bool:
+def _succeeds(account: Account, call: Scenario | Callable[[Account], None]) -> bool:
     try:
-        call.act(account)
+        (call.act if isinstance(call, Scenario) else call)(account)
     except A2MError as error:
         if not error.retryable:
             raise
