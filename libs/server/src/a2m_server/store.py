@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from a2m_protocol.errors import JsonObject
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_protocol.where import Where
 
@@ -38,7 +39,9 @@ POOLED = Scope(frozenset({None}))
 class Filter:
     """Which records: everything given applies together.
 
-    `arrived` selects only what a move brought that may not have ended (`Record.arrival` is set).
+    `arrived` selects only what a move brought that may not have ended (`Record.arrival` is set). `without` is
+    the name of a model, and selects what has content but no vector, or one of another model: a caller's own
+    vector, which names no model, counts as one of it.
     `words` are the `a2m_retrieval.text.query_words` that a record's content must all hold; an empty tuple
     matches nothing. `ids` likewise. `key_prefix` has no trailing slash and matches the key itself and
     what is beneath it. `tier` is set for a federation alone.
@@ -50,6 +53,7 @@ class Filter:
     ids: tuple[str, ...] | None = None
     words: tuple[str, ...] | None = None
     arrived: bool = False
+    without: str | None = None
     tier: str | None = None
 
 
@@ -58,7 +62,8 @@ class Search:
     """A recall: `text` by words (and by meaning where the store has vectors), `embedding` by metric.
 
     With neither, the most recently written first. `limit` is at least 1. `vectors` asks for
-    embeddings in the results.
+    embeddings in the results, `features` for what a model kept with each record for a router to rank by, and
+    `explain` for how each came to its place.
     """
 
     filter: Filter
@@ -67,6 +72,8 @@ class Search:
     embedding: Sequence[float] | None = None
     embedding_model: str | None = None
     vectors: bool = False
+    features: bool = False
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +95,19 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a read found; `elsewhere` says that the session has records in other tiers (working's mark)."""
+    """What a read found; `elsewhere` says that the session has records in other tiers (working's mark).
+
+    `ranked_by` names what put them in order, where several tiers were asked. Where that was to be explained,
+    `explained` says of each id how it came to its place, and `suppressed` what stands behind the others, and
+    why.
+    """
 
     records: list[Record]
     elsewhere: bool = False
     degraded: tuple[Degraded, ...] = ()
+    ranked_by: str | None = None
+    explained: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    suppressed: tuple[JsonObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +184,17 @@ class Named:
 
     id: str
     etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a model saw in the record of an id and etag: its vector, the model's name, and its features."""
+
+    id: str
+    etag: str
+    embedding: Sequence[float]
+    embedding_model: str
+    features: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +430,20 @@ class TierStore(MemoryStore, Protocol):
         """Every place of the database, its indexes and caches in which something of `ids` is found.
 
         The places themselves are looked at, whatever leads to them: what a failure left behind is found too.
+        """
+        ...
+
+
+class SearchingStore(TierStore, Protocol):
+    """A tier that keeps vectors made after a record was written: the extension `embed`."""
+
+    async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
+        """Keep what a model saw in records that still have their etag; which of the ids were, each by itself.
+
+        A caller's own vector is left, and only the features are kept beside it. A vector of another width
+        than the store's takes the place of all that models made before: those are no longer found by meaning
+        until they are embedded anew. While the store holds a caller's vector, that raises -32008. The etag
+        changes; nothing else does.
         """
         ...
 
