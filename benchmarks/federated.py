@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -37,13 +38,16 @@ class Running:
 
 
 @contextmanager
-def federation() -> Iterator[Running]:
-    """A running federation that is gone afterwards."""
+def federation(config: str | None = None, **environment: str) -> Iterator[Running]:
+    """A running federation that is gone afterwards; `config` is a federation.yaml of its own."""
     folder = Path(tempfile.mkdtemp(prefix="a2m-bench-"))
     ready = folder / "ready.json"
     command = [sys.executable, "-m", "a2m_cli", "up", "--quiet", "--data", str(folder / "data")]
     command += ["--ready-file", str(ready), "--port-base", "18778"]
-    process = subprocess.Popen(command)
+    if config is not None:
+        (folder / "federation.yaml").write_text(config)
+        command += ["--config", str(folder / "federation.yaml")]
+    process = subprocess.Popen(command, env=os.environ | environment)
     try:
         deadline = time.monotonic() + START_SECONDS
         while not ready.exists():

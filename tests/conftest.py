@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from a2m_engines.process import is_running
 
 TIERS = ("working", "episodic", "semantic", "procedural")
 ENGINES = ("valkey", "postgres")
+NO_VECTORS = {"A2M_ROUTER_EMBEDDING__KIND": "none"}
+"""What most tests are about needs none."""
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 40.0
@@ -114,12 +117,16 @@ class Running:
         )
 
 
-@pytest.fixture(scope="session")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A federation of this worker's own; at the end nothing of it may be left running or locked."""
-    folder = tmp_path_factory.mktemp("federation")
-    running = _start(folder)
-    yield running
+@contextmanager
+def launched(folder: Path, **settings: str) -> Iterator[Running]:
+    """A federation that `a2m up` serves; at the end nothing of it may be left running or locked."""
+    running = _start(folder, settings)
+    try:
+        yield running
+    except BaseException:
+        running.process.terminate()
+        running.process.wait(_STOP_SECONDS)
+        raise
     descendants = psutil.Process(running.process.pid).children(recursive=True)
     running.process.send_signal(signal.SIGTERM)
     try:
@@ -134,13 +141,29 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     assert not running.ready_file.exists()
     for locked in (running.data, *(running.data / engine for engine in ENGINES)):
         assert not (locked / "lock").exists()
-        FolderLock(locked).acquire()  # the descriptor goes with this process
+        lock = FolderLock(locked)
+        lock.acquire()
+        lock.release()
 
 
-def _start(folder: Path) -> Running:
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A federation of this worker's own, without vectors of its own making."""
+    with launched(tmp_path_factory.mktemp("federation")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def launch() -> Callable[..., AbstractContextManager[Running]]:
+    """Serves another federation, with settings of its own, over a folder."""
+    return launched
+
+
+def _start(folder: Path, settings: Mapping[str, str]) -> Running:
     """Run `a2m up` at free ports; when others take one of them meanwhile, at other ports."""
     data, ready_file, output = folder / "data", folder / "ready.json", folder / "output"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("A2M_")}
+    environment |= settings or NO_VECTORS
     for _ in range(_ATTEMPTS):
         base = _free_base()
         command = [sys.executable, "-m", "a2m_cli", "up", "--quiet", "--data", data, "--port-base", str(base)]

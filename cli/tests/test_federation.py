@@ -20,7 +20,7 @@ from a2m_cli import exporting
 from a2m_cli.blueprint import Blueprint
 from a2m_cli.connection import CliError
 from a2m_cli.demo import free_port_base
-from a2m_cli.federation import check_ports
+from a2m_cli.federation import check_ports, children
 from a2m_cli.importing import Importer, Report, items_of
 from a2m_cli.transcripts import EPOCH_MS
 from a2m_engines.process import is_running
@@ -81,7 +81,10 @@ def up(data: Path, *more: str) -> Iterator[Up]:
     ready_file = data.with_suffix(".ready")
     command = a2m("up", "--data", str(data), "--port-base", str(base), "--ready-file", str(ready_file))
     command += ["--quiet", *more]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    environment = {**os.environ, "A2M_ROUTER_EMBEDDING__KIND": "none"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
         try:
             deadline = time.monotonic() + SECONDS
             while not ready_file.exists():
@@ -252,3 +255,23 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) ->
         assert done.returncode == 1
         assert "--port-base" in done.stderr
     assert not (tmp_path / "data" / "logs").exists()
+
+
+def test_the_packaged_model_embeds_unless_the_operator_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = "A2M_ROUTER_EMBEDDING__KIND"
+
+    def given() -> list[str | None]:
+        services = [child for child in children(Blueprint(tmp_path)) if child.name in ("router", "semantic")]
+        return [child.environment().get(kind) for child in services]
+
+    for name in [name for name in os.environ if name.startswith("A2M_ROUTER_EMBEDDING")]:
+        monkeypatch.delenv(name)
+    assert given() == [None, "local"]
+    for value in ("none", "openai"):
+        monkeypatch.setenv(kind, value)
+        assert given() == [value, value], "the environment is handed on as it is"
+    monkeypatch.delenv(kind)
+    monkeypatch.setenv("a2m_router_embedding__url", "http://127.0.0.1:1/v1")
+    assert given() == [None, None]

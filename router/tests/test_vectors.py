@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from a2m_protocol.errors import unavailable
+from a2m_retrieval.embed.port import Encoded
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
@@ -45,13 +46,17 @@ class Meanings:
     def reads(self, text: str) -> bool:
         return text != "unreadable"
 
-    async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
+    def tokens(self, text: str, features: str | None) -> None:
+        """This model tells of vectors alone."""
+
+    async def encode(self, texts: Sequence[str], *, kind: Kind) -> list[Encoded]:
         assert self.opened
         self.asked.append((kind, [*texts]))
         if self.away:
             raise unavailable("the embedder", "it is away")
         await asyncio.sleep(0)
-        return [[0.6, 0.8] if {"river", "rain"} & {*text.split()} else [-0.8, 0.6] for text in texts]
+        water = {"river", "rain"}
+        return [Encoded([0.6, 0.8] if water & {*text.split()} else [-0.8, 0.6]) for text in texts]
 
 
 @pytest.fixture

@@ -96,18 +96,31 @@ def _grown(measured: list[Figures]) -> Figures:
 
 
 def _memory(federation: Federation) -> Figures:
-    """The megabytes that each process has for itself, those of its children included."""
+    """The megabytes that each process holds of its own, its children included.
+
+    Files that it maps are left out where that can be told: how much of them is in memory is for the system to
+    say, and the semantic engine maps its log.
+    """
     figures: dict[str, float] = {}
     for name in federation.names:
         parent = psutil.Process(federation.pid(name))
         total = 0
         for process in (parent, *parent.children(recursive=True)):
             try:
-                total += process.memory_full_info().uss
-            except psutil.NoSuchProcess:
+                total += _own(process)
+            except (psutil.NoSuchProcess, FileNotFoundError):
                 continue  # a connection's process that has just ended
         figures[name] = total / 2**20
     return figures
+
+
+def _own(process: psutil.Process) -> int:
+    """The bytes of a process that no file is behind; on other systems than Linux, those that it alone has."""
+    if not psutil.LINUX:
+        return process.memory_full_info().uss
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    kilobytes = [int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:")]
+    return sum(kilobytes) * 1_024
 
 
 def _check_places(federation: Federation, talkers: list[Talker]) -> None:

@@ -9,7 +9,7 @@ import secrets
 import socket
 import stat
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,9 @@ from a2m_engines.errors import EngineError
 from a2m_engines.lock import FolderLock
 from a2m_engines.postgres import Postgres
 from a2m_engines.valkey import Valkey
+
+EMBEDDER = {"A2M_ROUTER_EMBEDDING__KIND": "local"}
+"""The router's setting where the operator says nothing: the packaged model makes the vectors."""
 
 _ENGINES: dict[str, type[Engine]] = {"working": Valkey, "episodic": Postgres}
 
@@ -165,10 +168,18 @@ def _service(blueprint: Blueprint, name: str, engine: Engine | None) -> Child:
         name,
         [sys.executable, "-P", "-m", f"a2m_{name}"],
         # Asked at each start, because an engine knows its socket only once it is prepared.
-        settings=lambda: blueprint.settings(name, None if engine is None else engine.url),
+        settings=lambda: {
+            **({} if name != ROUTER or _names_embedder(os.environ) else EMBEDDER),
+            **blueprint.settings(name, None if engine is None else engine.url),
+        },
         ready=f"{blueprint.url(name)}/readyz",
         after=() if engine is None else (engine.name,),
     )
+
+
+def _names_embedder(environment: Mapping[str, str]) -> bool:
+    """Whether the operator says what makes vectors, be it none."""
+    return any(name.upper().startswith("A2M_ROUTER_EMBEDDING") for name in environment)
 
 
 def _ready(blueprint: Blueprint, pids: dict[str, int | None]) -> str:

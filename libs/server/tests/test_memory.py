@@ -1,13 +1,17 @@
 import pytest
 
-from a2m_server.contract import TierContract, draft
+from a2m_server.contract import EmbeddingContract, TierContract, draft
 from a2m_server.memory import DAY, MemoryTier
 from a2m_server.store import EVERYONE, Filter, Named, Tombstone
 
 
-class TestMemoryTier(TierContract):
+class TestMemoryTier(TierContract, EmbeddingContract):
     @pytest.fixture
     async def store(self) -> MemoryTier:
+        return MemoryTier()
+
+    @pytest.fixture
+    async def fresh(self) -> MemoryTier:
         return MemoryTier()
 
 

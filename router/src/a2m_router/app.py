@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from a2m_protocol.client import Client
+from a2m_retrieval.cross import CrossEncoder
 from a2m_retrieval.embed.settings import embedder
 from a2m_router.config import ConfigError, TierConfig, load
 from a2m_router.coordination import Locks, Readers
@@ -51,6 +52,7 @@ def dispatcher(
         counts=counts,
         shared=shared,
         embedder=embedder(settings.embedding),
+        cross_encoder=CrossEncoder(settings.rerank) if settings.rerank.url else None,
     )
     return Dispatcher(federation, events=events)
 

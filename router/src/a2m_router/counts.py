@@ -40,6 +40,12 @@ class Counts:
         self.embedded = Counter(
             "a2m_embedded_texts", "Texts that were given vectors.", ["kind"], registry=registry
         )
+        self.unseen = Gauge(
+            "a2m_embedding_waiting",
+            "Records known to wait for a vector; of more than 1,000 in a tier, that many.",
+            ["tier"],
+            registry=registry,
+        )
         self.waiting = Gauge(
             "a2m_spills_waiting", "Sessions that wait to be brought to their capacity.", registry=registry
         )

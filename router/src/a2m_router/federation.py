@@ -10,10 +10,12 @@ from dataclasses import replace
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Capability, Draft, Record
+from a2m_retrieval.cross import CrossEncoder
 from a2m_retrieval.embed.port import Embedder
 from a2m_router import merge
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks
 from a2m_router.counts import Counts
+from a2m_router.embedding import Embedding
 from a2m_router.forgets import Forgetter
 from a2m_router.graves import Graves
 from a2m_router.inspector import Inspector
@@ -21,6 +23,8 @@ from a2m_router.keeper import Keeper
 from a2m_router.listing import every_entry
 from a2m_router.moves import Moved, Mover
 from a2m_router.policy import units
+from a2m_router.rankers import CrossRanker, Ranker, Reranker
+from a2m_router.ranking import Ranking
 from a2m_router.reads import COORDINATION, Reading
 from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
@@ -32,6 +36,7 @@ from a2m_server.store import (
     Buried,
     Consolidated,
     Degraded,
+    Embedded,
     Entry,
     Erased,
     Fetched,
@@ -48,7 +53,7 @@ from a2m_server.store import (
     Written,
 )
 
-EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones"})
+EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones", "context"})
 ALL = frozenset(Capability)
 
 
@@ -58,7 +63,8 @@ class Federation:
     `interval` is the pause between sweeps in seconds; `clock` gives microseconds since 1970. `observer` is
     told of each step that crosses tiers, and what it does not return from does not go on. `shared` is what
     this router has in common with others (its locks, readers and events), opened before the tiers. `embedder`
-    makes the vectors of what leaves working and of queries that come without one.
+    makes the vectors of what leaves working and of queries that come without one; `cross_encoder` ranks what
+    the tiers find, before what the embedder kept of each record does.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Federation:
         counts: Counts | None = None,
         shared: AbstractAsyncContextManager[object] | None = None,
         embedder: Embedder | None = None,
+        cross_encoder: CrossEncoder | None = None,
     ) -> None:
         counts = counts or Counts()
         self._shared = shared or nullcontext()
@@ -101,28 +108,40 @@ class Federation:
             interval=interval,
             clock=clock,
         )
-        self._reading = Reading(self._tiers, self._readers, self._vectors, counts)
+        self._embedding = Embedding(
+            self._tiers, self._vectors, locks=self._locks, counts=counts, interval=interval
+        )
+        self._cross_encoder = cross_encoder
+        rankers: list[Ranker] = [] if cross_encoder is None else [CrossRanker(cross_encoder)]
+        ranking = Ranking([*rankers, Reranker(self._vectors)], clock)
+        self._reading = Reading(self._tiers, self._readers, self._vectors, ranking, counts)
         for member in members:
             counts.open.labels(member.name).set_function(lambda m=member: m.silence() is not None)
-        self._keeping: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(self._shared)
             await self._vectors.open()
             opened.push_async_callback(self._vectors.close)
+            if self._cross_encoder is not None:
+                await self._cross_encoder.open()
+                opened.push_async_callback(self._cross_encoder.close)
             await asyncio.gather(*(member.store.open() for member in self._tiers.members))
             await self._tiers.learn()
             self._opened = opened.pop_all()
         if not self._tiers.read_only:
-            self._keeping = asyncio.create_task(self._keeper.run())
+            self._background = [
+                asyncio.create_task(work) for work in (self._keeper.run(), self._embedding.run())
+            ]
 
     async def close(self) -> None:
         try:
-            if self._keeping is not None:
-                self._keeping.cancel()
+            for task in self._background:
+                task.cancel()
+            for task in self._background:
                 with suppress(asyncio.CancelledError):
-                    await self._keeping
+                    await task
         finally:
             await asyncio.gather(*(member.store.close() for member in self._tiers.members))
             await self._opened.aclose()
@@ -147,7 +166,7 @@ class Federation:
         return StoreInfo(
             name=self._name,
             capabilities=ALL if self._tiers.scoped else ALL - {Capability.SCOPES},
-            extensions=EXTENSIONS | self._inspector.extensions,
+            extensions=EXTENSIONS | self._inspector.extensions | self._embedding.extensions,
             tiers=tuple(member.config.info() for member in self._tiers.members),
             read_only=self._tiers.read_only,
             dimensions=self._tiers.width or self._vectors.dimensions,
@@ -169,6 +188,7 @@ class Federation:
             written = await self._placer.write(drafts, scope)
             written = await self._place_given(drafts, written, scope)
             self._mark_elsewhere(drafts, written)
+            self._embedding.wake()
         self._keeper.wrote(drafts, written)
         if first_vectors:
             await self._learn_width()
@@ -186,6 +206,7 @@ class Federation:
         else:
             written = await self._placer.transfer(drafts)
             self._mark_elsewhere(drafts, written)
+            self._embedding.wake()
         self._keeper.wrote(drafts, written)
         if first_vectors:
             await self._learn_width()
@@ -260,6 +281,9 @@ class Federation:
         result = await self._keeper.close_session(session, scope)
         self._reading.mark((session,))
         return result
+
+    async def reembed(self, tier: str | None) -> Embedded:
+        return await self._embedding.reembed(tier)
 
     async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
         return await self._graves.listed(limit, after)

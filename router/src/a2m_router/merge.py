@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from a2m_protocol.types import Record
 from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import bm25
-from a2m_retrieval.text import index_terms, query_terms
+from a2m_retrieval.text import index_terms, query_terms, said
 from a2m_router.policy import newest
 from a2m_server.store import Entry, SessionInfo
 
@@ -36,7 +36,7 @@ def by_recency(answers: Mapping[str, Sequence[Record]], limit: int) -> list[Reco
     return [record.model_copy(update={"score": 1 / (1 + rank)}) for rank, record in enumerate(merged)]
 
 
-def by_rank(answers: Mapping[str, Sequence[Record]], limit: int, text: str | None) -> list[Record]:
+def by_rank(answers: Mapping[str, Sequence[Record]], limit: int | None, text: str | None) -> list[Record]:
     """Reciprocal rank fusion of the tiers' rankings; no tier's score is compared with another's.
 
     The first of every tier would tie, so the words of `text` rank all candidates once more, together.
@@ -52,7 +52,7 @@ def by_rank(answers: Mapping[str, Sequence[Record]], limit: int, text: str | Non
 def _by_words(found: Mapping[str, Record], text: str) -> list[str]:
     """Candidates by BM25 over the candidates, best first; those without a word of the query are left out."""
     ids = [*found]
-    scores = bm25([index_terms(found[i].content) for i in ids], query_terms(text))
+    scores = bm25([index_terms(said(found[i].content, found[i].metadata)) for i in ids], query_terms(text))
     ranked = sorted(zip(scores, ids, strict=True), key=lambda pair: -pair[0])
     return [record_id for score, record_id in ranked if score > 0]
 

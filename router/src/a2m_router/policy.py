@@ -89,7 +89,7 @@ def newest(a: Record, b: Record) -> Record:
 Standing = Literal["same", "ahead", "stale"]
 
 _MARKS = frozenset({"etag", "moves", "tier", "score", "arrival"})
-_VECTOR = frozenset({"embedding", "embedding_model"})
+_VECTOR = frozenset({"embedding", "embedding_model", "features"})
 _COUNTS = frozenset({"salience", "access_count", "accessed_at"})
 
 
@@ -122,9 +122,10 @@ def true_copy(record: Record, copy: Record) -> bool:
 
 
 def _changed(record: Record, copy: Record) -> frozenset[str]:
-    """The fields that a move changes: the copy may have been given a vector on its way."""
+    """The fields that a move changes: the copy may have been given a vector or features on its way."""
+    changed = _MARKS if record.features is not None else _MARKS | {"features"}
     added = record.embedding is None and copy.embedding_model is not None
-    return _MARKS | _VECTOR if added else _MARKS
+    return changed | _VECTOR if added else changed
 
 
 def _equal(record: Record, copy: Record, but: Collection[str]) -> bool:

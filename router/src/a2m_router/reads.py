@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,11 +13,16 @@ from a2m_protocol.where import Scalar
 from a2m_router import merge
 from a2m_router.coordination import Readers
 from a2m_router.counts import Counts
+from a2m_router.rankers import Query
+from a2m_router.ranking import Ranking
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.vectors import Vectors
 from a2m_server.store import Degraded, Entry, Fetched, Filter, Found, Page, Scope, Search, Sessions
 
 MARKED = 100_000
+CANDIDATES = 150
+"""How many records each tier gives to be ranked together, where a query is asked in words."""
+RECENT = 4
 COORDINATION = "coordination"
 """Named like a tier where the database is silent that several routers share."""
 
@@ -23,8 +30,11 @@ COORDINATION = "coordination"
 class Reading:
     """What `Federation` answers to those who read."""
 
-    def __init__(self, tiers: Tiers, readers: Readers, vectors: Vectors, counts: Counts) -> None:
+    def __init__(
+        self, tiers: Tiers, readers: Readers, vectors: Vectors, ranking: Ranking, counts: Counts
+    ) -> None:
         self._tiers = tiers
+        self._ranking = ranking
         self._readers = readers
         self._vectors = vectors
         self._counts = counts
@@ -34,34 +44,52 @@ class Reading:
         members, where = self._tiers.readable(search.filter.tier, search.filter.where)
         if search.filter.tier is None:
             members = [member for member in members if member.config.recall]
-        if search.filter.key_prefix is not None:
+        if search.filter.keyed:
             members = [member for member in members if member.has(Capability.KEYS)]
         if search.embedding is not None and search.text is None:
             members = [member for member in members if member.has(Capability.EMBEDDINGS)]
-        asked = replace(search, filter=replace(search.filter, where=where, tier=None))
+        asked = replace(search, filter=replace(search.filter, where=where, tier=None), explain=False)
         by_words = replace(asked, embedding=None)
-        ours = None
+        query, began = Query(search.text or ""), time.perf_counter()
         if search.text is not None and search.embedding is None:
-            ours = await self._vectors.query(search.text)
+            query = Query(search.text, await self._vectors.query(search.text))
+            asked = by_words = replace(by_words, limit=max(search.limit, CANDIDATES), features=True)
+        ours = query.encoded
         if ours is not None:
-            asked = replace(asked, embedding=ours, embedding_model=self._vectors.model)
+            asked = replace(asked, embedding=ours.vector, embedding_model=self._vectors.model)
 
         async def ask_one(member: Member) -> Found:
             able = member.has(Capability.EMBEDDINGS) if ours is None else self._vectors.fits(member)
             return await member.store.search(asked if able else by_words)
 
+        embedded = time.perf_counter()
         with self._readers.reading():
-            answers, silent = await ask(members, ask_one)
-        records = {tier: found.records for tier, found in answers.items()}
-        if search.text is None and search.embedding is None:
-            return Found(merge.by_recency(records, search.limit), degraded=self._without(silent))
-        return Found(merge.by_rank(records, search.limit, search.text), degraded=self._without(silent))
+            (answers, silent), recent = await asyncio.gather(
+                ask(members, ask_one), self._recent(members, by_words)
+            )
+        asked_all = time.perf_counter()
+        found = await self._ranking.merged(search, query, answers, recent)
+        took = {
+            "embed": embedded - began,
+            "tiers": asked_all - embedded,
+            "rank": time.perf_counter() - asked_all,
+        }
+        return replace(found, degraded=self._without(silent), took=took)
+
+    async def _recent(self, members: Sequence[Member], asked: Search) -> list[Record]:
+        """The newest of where records land, which a question may be about without a word in common."""
+        if asked.text is None or self._tiers.read_only or self._tiers.entry not in members:
+            return []
+        newest = replace(asked, text=None, embedding=None, limit=RECENT)
+        entry = self._tiers.entry
+        answers, _ = await ask([entry], lambda member: member.store.search(newest))
+        return [*merge.distinct({tier: found.records for tier, found in answers.items()}).values()]
 
     async def timeline(self, page: Page) -> Found:
         members, where = self._tiers.readable(page.filter.tier, page.filter.where)
         if page.filter.ids is not None or page.filter.words is not None:
             members = [member for member in members if member.movable]
-        if page.filter.key_prefix is not None:
+        if page.filter.keyed:
             members = [member for member in members if member.has(Capability.KEYS)]
         asked = replace(page, filter=replace(page.filter, where=where, tier=None))
 
@@ -111,6 +139,8 @@ class Reading:
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         members, where = self._tiers.readable(selected.tier, selected.where)
+        if selected.without is not None:
+            members = [member for member in members if member.embeds]
         asked = replace(selected, where=where, tier=None)
         with self._readers.reading():
             answers = await ask_all(

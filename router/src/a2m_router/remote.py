@@ -31,6 +31,7 @@ from a2m_server.store import (
     Reason,
     Scope,
     Search,
+    Seen,
     SessionInfo,
     Sessions,
     StoreInfo,
@@ -87,7 +88,7 @@ class RemoteTier:
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         written: list[Written] = []
-        for part in _by_weight(drafts):
+        for part in _by_weight(drafts, _weight):
             records: list[Json] = [_wire(draft) for draft in part]
             written += await self._ask("remember", {"records": records, "transfer": True}, _written)
         return written
@@ -102,6 +103,8 @@ class RemoteTier:
             params["embedding_model"] = search.embedding_model
         if search.vectors:
             params["embeddings"] = True
+        if search.features:
+            params["features"] = True
         return await self._ask("recall", params, _found)
 
     async def timeline(self, page: Page) -> Found:
@@ -171,12 +174,23 @@ class RemoteTier:
         params = _selecting(selected) | {"limit": limit}
         if selected.arrived:
             params["arrived"] = True
+        if selected.without is not None:
+            params["without"] = selected.without
         if after is not None:
             params["after"] = list(after)
         return await self._ask("list", params, lambda told: _Entries.validate_python(told["entries"]))
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
         return await self._ask("read", {"ids": list(ids)}, _records)
+
+    async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
+        outcomes: dict[str, bool] = {}
+        for part in _by_weight(seen, _weight_seen):
+            records = cast("list[Json]", _Seen.dump_python([*part], exclude_none=True))
+            outcomes |= await self._ask(
+                "embed", {"records": records}, lambda told: _Embeddings.validate_python(told["outcomes"])
+            )
+        return outcomes
 
     async def settle(self, named: Sequence[Named]) -> None:
         await self._call("settle", {"records": _named(named)})
@@ -259,6 +273,8 @@ _Sessions = TypeAdapter(list[SessionInfo])
 _Tombstones = TypeAdapter(list[Tombstone])
 _Entries = TypeAdapter(list[Entry])
 _Deletions = TypeAdapter(dict[str, Deleted])
+_Seen = TypeAdapter(list[Seen])
+_Embeddings = TypeAdapter(dict[str, bool])
 _Burials = TypeAdapter(dict[str, Buried])
 _Receipts = TypeAdapter(list[Written])
 _Objects = TypeAdapter(list[dict[str, Any]])
@@ -369,17 +385,21 @@ def _record(fields: JsonObject) -> Record:
     return Record.parse(fields)
 
 
-def _by_weight(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
-    """Drafts in parts that a server takes in one call, in number and in bytes."""
+def _by_weight(items: Sequence[T], weigh: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """Items in parts that a server takes in one call, in number and in bytes."""
     begun = weight = 0
-    for at, draft in enumerate(drafts):
-        added = _weight(draft)
+    for at, item in enumerate(items):
+        added = weigh(item)
         if at > begun and (at - begun == MAX_RECORDS or weight + added > MOST_WEIGHT):
-            yield drafts[begun:at]
+            yield items[begun:at]
             begun, weight = at, 0
         weight += added
-    if begun < len(drafts):
-        yield drafts[begun:]
+    if begun < len(items):
+        yield items[begun:]
+
+
+def _weight_seen(one: Seen) -> int:
+    return NUMBER * len(one.embedding) + len(one.features or "") + ROOM
 
 
 def _weight(draft: Draft) -> int:

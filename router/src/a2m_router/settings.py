@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from a2m_retrieval.cross import RerankSettings
 from a2m_retrieval.embed.settings import EmbeddingSettings
 from a2m_server.settings import Seconds, ServerSettings
 
@@ -19,7 +20,8 @@ class RouterSettings(ServerSettings):
     tier, `probe_interval` is the pause between two looks for a tier that does not answer, and
     `sweep_interval` that between two looks at everything, all in seconds. `coordination_url` names the Redis
     or Valkey that several routers over the same tiers share; a router that dies keeps the others waiting for
-    `lease_seconds` at most. `embedding` chooses what makes vectors (`A2M_ROUTER_EMBEDDING__KIND`).
+    `lease_seconds` at most. `embedding` chooses what makes vectors (`A2M_ROUTER_EMBEDDING__KIND`),
+    `rerank` names a cross-encoder (`A2M_ROUTER_RERANK__URL`), where there is one.
     """
 
     model_config = SettingsConfigDict(
@@ -36,3 +38,4 @@ class RouterSettings(ServerSettings):
     coordination_url: SecretStr | None = None
     lease_seconds: Seconds = 10.0
     embedding: EmbeddingSettings = EmbeddingSettings()
+    rerank: RerankSettings = RerankSettings()

@@ -56,6 +56,13 @@ class Member:
         """Whether records move in and out; a tier of ours that has not answered yet counts as movable."""
         return self.writable and (self.info is None or self.info.extensions >= MOVING)
 
+    @property
+    def embeds(self) -> bool:
+        """Whether the tier keeps vectors that are made after a record was written."""
+        if self.config.kind == "working" or not self.writable or self.info is None:
+            return False
+        return "embed" in self.info.extensions
+
     async def learn(self) -> StoreInfo:
         self.info = await self.store.info()
         return self.info

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from a2m_protocol.errors import A2MError
-from a2m_protocol.types import Capability, Draft
-from a2m_retrieval.embed.port import Embedder
+from a2m_protocol.types import Capability, Draft, Record
+from a2m_retrieval.embed.port import Embedder, Encoded
 from a2m_router.counts import Counts
 from a2m_router.tiers import Member
+from a2m_server.store import Seen
+
+if TYPE_CHECKING:
+    from a2m_retrieval.embed.late import Tokens
 
 SPEAKER = "speaker"
 """The metadata in which transcripts name who speaks."""
@@ -27,6 +33,8 @@ class Vectors:
     def __init__(self, embedder: Embedder | None, counts: Counts) -> None:
         self._embedder = embedder
         self._counts = counts
+        self.missed: Callable[[], None] = lambda: None
+        """Called where records went without vectors that they could have had."""
 
     async def open(self) -> None:
         if self._embedder is not None:
@@ -44,17 +52,23 @@ class Vectors:
     def dimensions(self) -> int | None:
         return None if self._embedder is None else self._embedder.dimensions
 
-    async def query(self, text: str) -> list[float] | None:
-        """The vector of a query; None where none can be made, and words have to do."""
+    async def query(self, text: str) -> Encoded | None:
+        """A query as the model sees it; None where it sees nothing in it, and words have to do."""
         if self._embedder is None or not text.strip() or not self._embedder.reads(text):
             return None
         try:
-            [vector] = await self._embedder.embed([text], kind="query")
+            [encoded] = await self._embedder.encode([text], kind="query")
         except A2MError as error:
             log.warning("a query goes without a vector: %s", error.message)
             return None
         self._counts.embedded.labels("query").inc()
-        return vector
+        return encoded
+
+    def tokens(self, record: Record) -> Tokens | None:
+        """What the model saw of a record's tokens, or which they are; None where it does not tell of any."""
+        if self._embedder is None:
+            return None
+        return self._embedder.tokens(text_of(record), record.features)
 
     async def filled(self, drafts: Sequence[Draft], target: Member) -> list[Draft]:
         """The drafts as `target` is to keep them: with vectors, where it searches and they have none."""
@@ -62,16 +76,41 @@ class Vectors:
         if self._embedder is None or not bare or not self.fits(target):
             return [*drafts]
         try:
-            vectors = await self._embedder.embed([text_of(drafts[at]) for at in bare], kind="document")
+            encoded = await self._encoded([drafts[at] for at in bare])
         except A2MError as error:
             log.warning("%d records go to %s without vectors: %s", len(bare), target.name, error.message)
+            self.missed()
             return [*drafts]
-        self._counts.embedded.labels("document").inc(len(bare))
+        if not self.fits(target):
+            # An endpoint tells its width with its first answer.
+            return [*drafts]
         filled = [*drafts]
-        for at, vector in zip(bare, vectors, strict=True):
-            update = {"embedding": vector, "embedding_model": self._embedder.model}
+        for at, (vector, features) in zip(bare, encoded, strict=True):
+            update = {"embedding": vector, "embedding_model": self._embedder.model, "features": features}
             filled[at] = drafts[at].model_copy(update=update)
         return filled
+
+    async def seen(self, records: Sequence[Record]) -> list[Seen]:
+        """What the model sees in records, blank ones too; raises what keeps it from that."""
+        if self._embedder is None or not records:
+            return []
+        encoded = await self._encoded(records)
+        model = self._embedder.model
+        return [
+            Seen(record.id, record.etag, vector, model, features)
+            for record, (vector, features) in zip(records, encoded, strict=True)
+        ]
+
+    async def _encoded(self, records: Sequence[Draft | Record]) -> list[tuple[list[float], str | None]]:
+        """The vector and the features of each record."""
+        embedder = self._embedder
+        assert embedder is not None, "both callers have looked"  # noqa: S101 for the type checker
+        encoded = await embedder.encode([text_of(record) for record in records], kind="document")
+        self._counts.embedded.labels("document").inc(len(records))
+        features = await asyncio.to_thread(
+            lambda: [e.tokens.packed(embedder.model) if e.tokens is not None else None for e in encoded]
+        )
+        return [(e.vector, kept) for e, kept in zip(encoded, features, strict=True)]
 
     def fits(self, target: Member) -> bool:
         """Whether a tier searches by vectors, and by such as are made here."""
@@ -81,7 +120,7 @@ class Vectors:
         return width is None or self.dimensions is None or width == self.dimensions
 
 
-def text_of(draft: Draft) -> str:
+def text_of(draft: Draft | Record) -> str:
     """What is embedded of a record: who said it (by name, where one is given) and when are part of it."""
     speaker = (draft.metadata or {}).get(SPEAKER) or draft.role
     said = f"{speaker}: {draft.content}" if speaker else draft.content

@@ -1,7 +1,7 @@
 """The episodic tier keeps the contract of every tier."""
 
-from a2m_server.contract import TierContract
+from a2m_server.contract import EmbeddingContract, TierContract
 
 
-class TestEpisodic(TierContract):
+class TestEpisodic(TierContract, EmbeddingContract):
     pass

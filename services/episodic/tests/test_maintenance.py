@@ -85,15 +85,16 @@ async def test_an_index_that_was_left_half_built_is_built_again(
 async def test_weights_follow_the_mean_length_of_the_corpus(postgres_database: Callable[[], str]) -> None:
     store = quiet(url := postgres_database())
     await store.open()
-    drafts = [draft("word " * 200 + str(n)) for n in range(250)]
+    speaker = {"speaker": "Ann"}
+    drafts = [draft("word " * 200 + str(n), metadata=speaker) for n in range(250)]
     await store.write(drafts, EVERYONE)
     await store.maintenance.step()
-    late = draft("word " * 201)
+    late = draft("word " * 201, metadata=speaker)
     await store.write([late], EVERYONE)
     with psycopg.connect(url) as connection:
         baked = connection.execute("SELECT DISTINCT baked FROM episodic.lexical").fetchall()
         counted = connection.execute("SELECT documents FROM episodic.corpus").fetchone()
-    assert baked == [(201.0,)]
+    assert baked == [(202.0,)]
     assert counted == (250,)
     await store.close()
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy
 import psycopg
 import pytest
+from pgvector.psycopg import register_vector
+from psycopg.rows import DictRow
 from pydantic import SecretStr
 
-from a2m_episodic import indexes
+from a2m_episodic import indexes, searching
+from a2m_episodic.database import Connection, Values, rows
 from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.store import EpisodicStore
 from a2m_protocol.types import Draft, float32
@@ -33,12 +36,12 @@ WORDS = [
     "maple",
     "winter",
     "signal",
-    "the",
-    "a",
-    "of",
-    "and",
-    "to",
-    "in",
+    "table",
+    "bread",
+    "field",
+    "engine",
+    "paper",
+    "window",
 ]
 
 
@@ -74,7 +77,7 @@ async def crowded(large: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 def _crowd(rng: random.Random, n: int) -> Draft:
     return draft(
-        " ".join(rng.choices(WORDS, k=8)) + (" unicorn" if n % 4_000 == 0 else ""),
+        " ".join([WORDS[n % 10], *rng.choices(WORDS, k=7)]) + (" unicorn" if n % 4_000 == 0 else ""),
         id=f"r{n}",
         chosen=False,
         owner=f"o{n % 20}",
@@ -109,13 +112,34 @@ async def test_a_filtered_search_returns_all_that_match_up_to_the_limit(crowded:
             expected = min(limit, matching)
             by_vector = Search(selected, limit, embedding=vector(rng))
             assert len((await crowded.search(by_vector)).records) == expected, (conditions, limit)
-            # Every record holds one of these words.
+            # Every record holds one of these words that is no stop word.
             by_text = Search(selected, limit, text=" ".join(WORDS))
             assert len((await crowded.search(by_text)).records) == expected, (conditions, limit)
         both = Search(selected, 100, text="river stone", embedding=vector(rng))
         assert len((await crowded.search(both)).records) == min(100, matching), conditions
         newest = await crowded.search(Search(selected, 30))
         assert len(newest.records) == min(30, matching)
+
+
+@pytest.mark.parametrize(("mark", "matching"), [("one", 1), ("ten", 10), ("thousand", 1_000), ("n", ROWS)])
+async def test_every_way_to_search_returns_exactly_what_matches(
+    crowded: EpisodicStore, mark: str, matching: int
+) -> None:
+    rng = random.Random(4)
+    condition: object = {"exists": True} if mark == "n" else True
+    selected = Filter(where=parse_where({mark: condition}, FIELDS))
+    for limit in (1, 10, 1_000):
+        for search in (
+            Search(selected, limit),
+            Search(selected, limit, text=" ".join(WORDS)),
+            Search(selected, limit, embedding=vector(rng)),
+            Search(selected, limit, text="river stone", embedding=vector(rng)),
+        ):
+            found = (await crowded.search(search)).records
+            assert len(found) == len({record.id for record in found}) == min(limit, matching)
+            assert all(
+                record.metadata is not None and record.metadata[mark] for record in found if mark != "n"
+            )
 
 
 async def test_an_owner_s_search_returns_only_and_all_of_theirs(crowded: EpisodicStore) -> None:
@@ -152,6 +176,28 @@ async def test_the_index_finds_nearly_all_of_the_nearest(crowded: EpisodicStore)
         assert len({r.id for r in found} & set(exact)) >= 17
         for record in found:
             assert record.score == pytest.approx(exact.get(record.id, record.score), abs=1e-5)
+
+
+async def test_vectors_of_callers_are_searched_by_the_index(
+    crowded: EpisodicStore, large: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Values | None]] = []
+
+    async def noted(connection: Connection, sql: str, values: Values | None = None) -> list[DictRow]:
+        asked.append((sql, values))
+        return await rows(connection, sql, values)
+
+    monkeypatch.setattr(searching, "rows", noted)
+    conditions: list[dict[str, object]] = [{}, {"n": {"exists": True}}]
+    for condition in conditions:
+        asked.clear()
+        selected = Filter(where=parse_where(condition, FIELDS))
+        await crowded.search(Search(selected, 10, embedding=vector(random.Random(6))))
+        [(sql, values)] = [(sql, values) for sql, values in asked if "ORDER BY v.vec::" in sql]
+        with psycopg.connect(large[0], options="-c search_path=episodic,public") as connection:
+            register_vector(connection)
+            plan = connection.execute(f"EXPLAIN {sql}".encode(), values).fetchall()
+        assert f"vectors_cosine_{WIDTH}" in str(plan)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])

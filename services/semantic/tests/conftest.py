@@ -91,3 +91,12 @@ async def shared_store(
     await store.open()
     yield store
     await store.close()
+
+
+@pytest_asyncio.fixture(params=ENGINES, loop_scope="module")
+async def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SemanticStore]:
+    """An empty store of its own on each engine, for tests on the module's loop."""
+    store = SemanticStore(make_engine(request, tmp_path / "fresh" if request.param == "edge" else None))
+    await store.open()
+    yield store
+    await store.close()

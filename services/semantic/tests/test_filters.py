@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from a2m_protocol.errors import A2MError, Code
@@ -25,7 +25,7 @@ KEYS = ["a", "a.b", 'q"', "[]", "é", "k" * 200, "$x", ""]
 RECORD_KEYS = ["role", "group", "key", "uri", "salience", "access_count", "created_at", "content", "id"]
 
 text = st.one_of(
-    st.sampled_from(["", "x", "1", "true", "a/b", "A", "é", "e\u0301", "x" * 600, "x" * 600 + "y"]),
+    st.sampled_from(["", "x", "1", "true", "a/b", "A", "é", "e\u0301", "x" * 36, "x" * 600, "x" * 600 + "y"]),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=5),
 )
 integers = st.one_of(
@@ -107,7 +107,9 @@ def _beyond(condition: Condition) -> bool:
         return len(str(condition.value)) > 300
     if condition.op not in RANGES:
         return False
-    return isinstance(condition.value, str) or abs(condition.value or 0) > 2**106
+    if isinstance(condition.value, str):
+        return not condition.metadata or len(condition.value.encode()) > tokens.MAX_ORDERED
+    return abs(condition.value or 0) > 2**106
 
 
 @pytest.fixture(scope="module", params=["edge", "memory"])
@@ -135,6 +137,14 @@ def test_number_triples_are_ordered_like_numbers(a: float, b: float) -> None:
         assert (first < second, first == second) == (a < b, a == b)
 
 
+@given(st.text(max_size=40), st.text(max_size=12))
+@example("2026-07-28T10:15:30.123Z", "2026-07-28")
+@example("a\0", "a")
+def test_digits_are_ordered_like_strings(a: str, b: str) -> None:
+    first, second = tokens.digits(a), tokens.digits(b)
+    assert ((first > second) - (first < second)) == ((a > b) - (a < b))
+
+
 @given(scalars, scalars)
 def test_tokens_are_equal_exactly_when_the_values_are(a: object, b: object) -> None:
     same = tokens.value_token("m", a) == tokens.value_token("m", b)
@@ -143,7 +153,8 @@ def test_tokens_are_equal_exactly_when_the_values_are(a: object, b: object) -> N
 
 
 @pytest.mark.parametrize(
-    ("wanted", "why"), [({"k": {"gt": "a"}}, "no order"), ({"k": {"prefix": "x" * 600}}, "prefix")]
+    ("wanted", "why"),
+    [({"k": {"gt": "a" * 37}}, "at most 36 bytes"), ({"k": {"prefix": "x" * 600}}, "prefix")],
 )
 async def test_what_the_engine_cannot_honour_is_refused_by_name(
     store: SemanticStore, wanted: dict[str, object], why: str
@@ -151,6 +162,21 @@ async def test_what_the_engine_cannot_honour_is_refused_by_name(
     with pytest.raises(A2MError, match=f"where.k.*semantic tier.*{why}") as refused:
         await store.timeline(Page(Filter(where=parse_where(wanted, RECORD_FIELDS))))
     assert refused.value.code == Code.INVALID_PARAMS
+
+
+async def test_times_in_metadata_have_ranges(store: SemanticStore) -> None:
+    times = ["2026-07-27T23:59:59.999Z", "2026-07-28T10:15:30.123Z", "2026-07-28T10:15:30.124Z", "2026-08-01"]
+    await store.write([Draft(id=at, content="due", metadata={"due": at}) for at in times], EVERYONE)
+    await store.write([Draft(id="number", content="due", metadata={"due": 5})], EVERYONE)
+
+    async def found(**due: str) -> list[str]:
+        where = parse_where({"due": due}, RECORD_FIELDS)
+        return [r.id for r in (await store.timeline(Page(Filter(where=where)))).records]
+
+    assert await found(gte=times[1]) == times[1:]
+    assert await found(gt=times[1]) == times[2:]
+    assert await found(gte="2026-07-28", lt="2026-08-01") == times[1:3]
+    assert await found(lte=times[0]) == times[:1]
 
 
 async def test_a_prefix_may_be_as_long_as_it_says(store: SemanticStore) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from a2m_cli import options
 from a2m_cli.connection import WRONG_USAGE, CliError
-from a2m_cli.options import DEFAULT_URL, AsJson, TokenFile, Url
+from a2m_cli.options import DEFAULT_URL, AsJson, Tier, TokenFile, Url
 
 
 def up(
@@ -68,6 +68,22 @@ def status(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson
             out.print("\nRecords are moving: until they have arrived, some count in two tiers.")
     if health.degraded:
         raise typer.Exit(1)
+
+
+def reembed(
+    tier: Tier = None, url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False
+) -> None:
+    """Give every record a vector of the present model; stopped by Ctrl-C, it goes on when called again."""
+    from a2m_cli.reembedding import reembed
+
+    done = reembed(options.server(url, token_file, timeout=300.0, retries=8), tier)
+    from a2m_cli import rendering
+
+    if as_json:
+        rendering.print_json({"model": done.model, "embedded": done.embedded})
+    else:
+        records = rendering.counted(done.embedded, "record")
+        rendering.console().print(f"{records} embedded: nothing is without a vector of {done.model}.")
 
 
 def demo(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from a2m_cli import options
+from a2m_cli.connection import WRONG_USAGE, CliError
 from a2m_cli.options import DEFAULT_URL, AsJson, KeyPrefix, Owner, Session, Tier, TokenFile, Url, Where
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def timeline(
     owner: Owner = None,
     embeddings: Embeddings = False,
     prompt: Prompt = False,
+    order: Annotated[
+        str | None, typer.Option("--order", help="seq, that of writing, or key: facts alone, by key.")
+    ] = None,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -85,9 +89,54 @@ def timeline(
             owner=owner,
             embeddings=embeddings,
             prompt=prompt,
+            order=order,
         ),
     )
     _show(result, as_json=as_json, prompt=prompt)
+
+
+def context(
+    session: Annotated[str | None, typer.Option("--session", help="The conversation to replay.")] = None,
+    query: Annotated[str | None, typer.Option("--query", help="Episodes about this.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Procedures for this; default: for the query.")
+    ] = None,
+    owner: Owner = None,
+    where: Where = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="How many characters at most.")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", min=1, help="How many tokens at most, about.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put together what an agent needs before a model call: transcript, facts, episodes, procedures."""
+    if budget is not None and tokens is not None:
+        raise CliError("--budget and --tokens: give one of them", WRONG_USAGE)
+    result = options.server(url, token_file).call(
+        "context",
+        options.params(
+            session=session,
+            query=query,
+            task=task,
+            owner=owner,
+            where=options.where_of(where),
+            budget=budget if tokens is None else {"tokens": tokens},
+        ),
+    )
+    from a2m_cli import rendering
+
+    if as_json:
+        rendering.print_json(result)
+    else:
+        rendering.console().print(rendering.safe(result.get("prompt", "")), soft_wrap=True)
+        if isinstance(omitted := result.get("omitted"), dict):
+            left_out = ", ".join(f"{rendering.safe(count)} of the {part}" for part, count in omitted.items())
+            rendering.console(stderr=True).print(f"left out for the budget: {left_out}", soft_wrap=True)
+    rendering.show_degraded(result)
 
 
 def fetch(

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Protocol
+from importlib.resources import files
 
-import snowballstemmer  # pyright: ignore[reportMissingTypeStubs] it ships none
+from a2m_retrieval.stems import stems
+from a2m_retrieval.stops import StopWords
 
 MAX_WORD = 64
-
-
-class _Stemmer(Protocol):
-    def stemWord(self, word: str) -> str: ...  # noqa: N802 the library's name
-
 
 # The blocks named beside \w hold vowel signs, which Python does not count as word characters.
 _RUN = re.compile(r"(?:[^\W_]|[\u0900-\u0eff\u0f71-\u0fbc\u1000-\u109f\u1780-\u17ff])+")
 _SPACELESS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\uac00-\ud7a3\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
-_english: _Stemmer = snowballstemmer.stemmer("english")  # pyright: ignore[reportUnknownMemberType] no types
+# Letters that are a base and an accent, which Unicode does not take apart.
+_LETTERS = str.maketrans({"ı": "i", "ł": "l", "ø": "o", "đ": "d", "ħ": "h", "æ": "ae", "œ": "oe"})
 
 
 def index_words(text: str) -> list[str]:
@@ -42,12 +39,26 @@ def query_words(text: str) -> list[str]:
 
 def index_terms(text: str) -> list[str]:
     """`index_words`, stemmed: what lexical ranking counts in a record."""
-    return [stem(word) for word in index_words(text)]
+    words = index_words(text)
+    return stems(words, _stops().spoken(words, text))
 
 
 def query_terms(text: str) -> list[str]:
-    """`query_words`, stemmed: what lexical ranking looks for."""
-    return [stem(word) for word in query_words(text)]
+    """`query_words`, stemmed and without the stop words of their language: what lexical ranking looks for.
+
+    Empty for a query of stop words alone.
+    """
+    stops, words = _stops(), query_words(text)
+    if stops.every(words):
+        return []
+    languages = stops.spoken(words, text)
+    return stems([word for word in words if not stops.has(word, languages)], languages)
+
+
+def said(content: str, metadata: Mapping[str, object] | None) -> str:
+    """The text by which a record is ranked: its content after the name of who spoke, if `metadata` has it."""
+    speaker = (metadata or {}).get("speaker")
+    return f"{speaker}: {content}" if isinstance(speaker, str) else content
 
 
 def holds(text: str, words: tuple[str, ...]) -> bool:
@@ -55,23 +66,33 @@ def holds(text: str, words: tuple[str, ...]) -> bool:
     return bool(words) and set(words) <= set(index_words(text))
 
 
-@lru_cache(maxsize=65_536)
-def stem(word: str) -> str:
-    """The English stem of an ASCII word; a word of another script or language is kept."""
-    return _english.stemWord(word) if word.isascii() and word.isalpha() else word
-
-
 def fold(text: str) -> str:
     """Compatibility forms, case and accents folded away."""
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
-    return unicodedata.normalize("NFC", "".join(c for c in decomposed if not _is_accent(c)))
+    kept = "".join(_without_accent(decomposed)).translate(_LETTERS)
+    return unicodedata.normalize("NFC", kept)
+
+
+def _without_accent(decomposed: str) -> Iterator[str]:
+    before = ""
+    for character in decomposed:
+        # \u0439 is a letter of its own, which a dictionary never puts with \u0438.
+        if not _is_accent(character) or (character == "\u0306" and before == "\u0438"):
+            yield character
+        before = character
 
 
 def _is_accent(mark: str) -> bool:
     # Latin, Greek, Cyrillic; Hebrew points; Arabic vowels. In Indic scripts, Thai and kana a mark is a sound.
     return "\u0300" <= mark <= "\u036f" or "\u0591" <= mark <= "\u05c7" or "\u064b" <= mark <= "\u065f"
+
+
+@lru_cache(maxsize=1)
+def _stops() -> StopWords:
+    source = files("a2m_retrieval").joinpath("stops.txt").read_text(encoding="utf-8")
+    return StopWords(source, query_words)
 
 
 def _runs(text: str) -> Iterator[str]:

@@ -18,6 +18,8 @@ from a2m_server.params import Limits, Params
 from a2m_server.store import EVERYONE, POOLED, Filter, MemoryStore, Scope, StoreInfo
 
 PRIVILEGED = frozenset({Role.ROUTER, Role.OPERATOR})
+OPEN = frozenset({"context"})
+"""Extensions for every caller, which sees through them what it could see anyway."""
 SELECTORS = ("ids", "query", "tier", "where", "key_prefix")
 
 
@@ -48,23 +50,33 @@ class Call:
 
     @property
     def privileged(self) -> bool:
-        """Whether the caller may use our extensions."""
+        """Whether the caller may use our extensions, and not only those that are for everyone."""
         return is_privileged(self.peer)
 
     def has(self, capability: Capability) -> bool:
         return capability in self.capabilities
 
+    def may_use(self, extension: str) -> bool:
+        """Whether the caller may use an extension that the store has."""
+        return extension in OPEN or self.privileged
+
     def require_extension(self, name: str) -> None:
         """Raise -32003 where the store lacks an extension, -32005 where the caller may not use it."""
         if name not in self.info.extensions:
             raise not_supported(f"this server does not have the extension {name!r}")
-        if not self.privileged:
+        if not self.may_use(name):
             raise scope_denied(f"the extension {name!r} is for callers with the role router or operator")
 
-    def wire(self, records: Sequence[Record], *, private: bool = False) -> list[JsonObject]:
+    def wire(
+        self, records: Sequence[Record], *, private: bool = False, features: bool = False
+    ) -> list[JsonObject]:
         embeddings = private or (self.has(Capability.EMBEDDINGS) and self.params.flag("embeddings"))
-        capabilities = self.capabilities
-        return [record.wire(capabilities, embeddings=embeddings, private=private) for record in records]
+        told = [r.wire(self.capabilities, embeddings=embeddings, private=private) for r in records]
+        if features:
+            for fields, record in zip(told, records, strict=True):
+                if record.features is not None:
+                    fields["features"] = record.features
+        return told
 
     @property
     def vectors(self) -> bool:

@@ -66,8 +66,8 @@ def methods(call: Call) -> list[str]:
     """Every method that this caller may call, sorted."""
     names = {"memory/describe"}
     names |= {name for name, method in METHODS.items() if call.has(method.capability)}
-    if call.privileged:
-        names |= {name for name, (extension, _) in EXTENSIONS.items() if extension in call.info.extensions}
+    usable = {extension for extension in call.info.extensions if call.may_use(extension)}
+    names |= {name for name, (extension, _) in EXTENSIONS.items() if extension in usable}
     return sorted(names)
 
 

@@ -13,9 +13,9 @@ from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import bm25, squash
 from a2m_retrieval.metric import Metric, similarity
-from a2m_retrieval.text import holds, index_terms, query_terms
+from a2m_retrieval.text import holds, index_terms, query_terms, said
 from a2m_server.ledger import Bucket, Ledger
-from a2m_server.records import beneath, record_of, rewritten
+from a2m_server.records import beneath, is_callers, lacks, record_of, rewritten
 from a2m_server.sequence import with_seq
 from a2m_server.store import (
     EVERYONE,
@@ -33,6 +33,7 @@ from a2m_server.store import (
     Remnant,
     Scope,
     Search,
+    Seen,
     SessionInfo,
     Sessions,
     StoreInfo,
@@ -41,6 +42,8 @@ from a2m_server.store import (
 )
 
 EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch", "arrivals", "verify"})
+SEARCHING = EXTENSIONS | {"embed"}
+"""Those of a tier that keeps vectors made after a record was written."""
 TIER_CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
 
 DAY = 86_400_000_000
@@ -50,7 +53,7 @@ STEP = 64
 
 
 class MemoryTier:
-    """A `TierStore` whose records live as long as the object; `clock` gives microseconds since 1970.
+    """A `SearchingStore` whose records live as long as the object; `clock` gives microseconds since 1970.
 
     Tombstones older than `tombstone_days` go, a few with each write.
     """
@@ -88,7 +91,7 @@ class MemoryTier:
             name=self._name,
             kind=self._kind,
             capabilities=TIER_CAPABILITIES,
-            extensions=EXTENSIONS,
+            extensions=SEARCHING,
             dimensions=self._width,
             metric=self._metric,
             metrics=("cosine", "dot", "l2"),
@@ -218,6 +221,19 @@ class MemoryTier:
             if record is not None and record.etag == name.etag:
                 self._ledger.keep(record.model_copy(update={"arrival": None}))
 
+    async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
+        held = {one.id: self._ledger.records.get(one.id) for one in seen}
+        found = [(one, record) for one in seen if (record := held[one.id]) and record.etag == one.etag]
+        if found:
+            self._fit([len(one.embedding) for one, _ in found])
+        for one, _ in found:
+            record = self._ledger.records[one.id]
+            update: dict[str, object] = {"features": one.features}
+            if not is_callers(record):
+                update |= {"embedding": [*one.embedding], "embedding_model": one.embedding_model}
+            self._change(record, **update)
+        return dict.fromkeys(held, False) | {one.id: True for one, _ in found}
+
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         found = [Remnant(record_id, place) for record_id, place in self._ledger.traces(ids)]
         return Inspected(found, (self._name,))
@@ -233,6 +249,18 @@ class MemoryTier:
             self._check_width(width, self._width or widths[0])
         if widths:
             self._width = widths[0]
+
+    def _fit(self, widths: Sequence[int]) -> None:
+        """Make the store's width that of vectors to come; of another, what models made before goes."""
+        for width in widths:
+            self._check_width(width, widths[0])
+        if self._width not in (None, widths[0]):
+            made = [record for record in self._ledger.records.values() if record.embedding is not None]
+            if any(map(is_callers, made)):
+                self._check_width(widths[0], self._width or widths[0])
+            for record in made:
+                self._change(record, embedding=None, embedding_model=None, features=None)
+        self._width = widths[0]
 
     def _write(self, draft: Draft) -> Written:
         held = self._ledger.held(draft.id, draft.owner)
@@ -297,6 +325,7 @@ class MemoryTier:
                 and (selected.key_prefix is None or beneath(record.key, selected.key_prefix))
                 and selected.where.matches(record.__dict__)
                 and (selected.words is None or holds(record.content, selected.words))
+                and (selected.without is None or lacks(record, selected.without))
             ):
                 yield record
 
@@ -304,7 +333,7 @@ class MemoryTier:
         """Scores of what is worth returning, by position in `found`, which is newest first."""
         rankings: list[dict[int, float]] = []
         if search.text is not None:
-            scores = bm25([index_terms(r.content) for r in found], query_terms(search.text))
+            scores = bm25([index_terms(said(r.content, r.metadata)) for r in found], query_terms(search.text))
             rankings.append({at: squash(score) for at, score in enumerate(scores) if score > 0})
         if search.embedding is not None:
             query = search.embedding

@@ -39,7 +39,7 @@ class Rendering:
         (`newest_first`), of a recall the least relevant, which stand last.
         """
         style = self._style(records, timeline=newest_first)
-        entries = {record.id: self._entry(record, style) for record in records}
+        entries = {record.id: entry(record, style, cite=self.cite) for record in records}
         kept = self._fitting([*reversed(records)] if newest_first else records, entries)
         if style == "transcript":
             order = sorted((r for r in records if r.id in kept), key=lambda r: (r.seq, r.id))
@@ -51,19 +51,7 @@ class Rendering:
     def _style(self, records: Sequence[Record], *, timeline: bool) -> str:
         if self.style != "auto":
             return self.style
-        turns = timeline or all(r.role is not None and r.session is not None for r in records)
-        return "transcript" if turns else "facts"
-
-    def _entry(self, record: Record, style: str) -> str:
-        source = record.key or record.uri
-        cited = f"[{_line(source)}]" if self.cite and source else ""
-        content = record.content or _line(record.uri or "")
-        if style == "transcript":
-            speaker = _speaker(record.role) + (f" {cited}" if cited else "")
-            return f"{speaker}: {_indented(content)}"
-        if self.cite and content.startswith("["):
-            content = "\\" + content
-        return f"- {cited} {_indented(content)}" if cited else f"- {_indented(content)}"
+        return "transcript" if timeline or in_turns(records) else "facts"
 
     def _fitting(self, records: Sequence[Record], entries: dict[str, str]) -> set[str]:
         if self.budget is None:
@@ -76,6 +64,24 @@ class Rendering:
                 kept.add(record.id)
                 left -= cost
         return kept
+
+
+def in_turns(records: Sequence[Record]) -> bool:
+    """Whether all records are turns of conversations: they have a role and a session."""
+    return all(record.role is not None and record.session is not None for record in records)
+
+
+def entry(record: Record, style: str, *, cite: bool) -> str:
+    """One record as text; only its first line starts at the beginning of a line, and never with a `#`."""
+    source = record.key or record.uri
+    cited = f"[{_line(source)}]" if cite and source else ""
+    content = record.content or _line(record.uri or "")
+    if style == "transcript":
+        speaker = _speaker(record.role) + (f" {cited}" if cited else "")
+        return f"{speaker}: {_indented(content)}"
+    if cite and content.startswith("["):
+        content = "\\" + content
+    return f"- {cited} {_indented(content)}" if cited else f"- {_indented(content)}"
 
 
 def parse(value: object) -> Rendering | None:
@@ -115,8 +121,8 @@ def _line(text: str) -> str:
 
 
 def _speaker(role: str | None) -> str:
-    """A role on one line, without what ends it or marks a source."""
+    """A role on one line, without what ends it or marks a source or a heading."""
     return _line((role or "").translate(_DELIMITERS)) or NOBODY
 
 
-_DELIMITERS = str.maketrans(":[]", "   ")
+_DELIMITERS = str.maketrans(":[]#", "    ")

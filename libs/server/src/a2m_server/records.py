@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from a2m_protocol.types import Draft, Record
 
@@ -41,3 +41,20 @@ def with_alias(aliases: Sequence[str], record_id: str) -> list[str]:
 def beneath(key: str | None, prefix: str) -> bool:
     """Whether a key is `prefix` or lies beneath it."""
     return key is not None and (key == prefix or key.startswith(prefix + "/"))
+
+
+def is_callers(record: Draft | Record) -> bool:
+    """Whether a record has a caller's own vector, which no model may touch."""
+    return record.embedding is not None and record.embedding_model is None
+
+
+def lacks(record: Draft | Record, model: str) -> bool:
+    """Whether a record has content and no vector of a model, as `Filter.without` says."""
+    if not record.content.strip() or is_callers(record):
+        return False
+    return record.embedding is None or (model != "" and record.embedding_model != model)
+
+
+def in_order_of_keys(records: Iterable[Record]) -> list[Record]:
+    """Facts ascending by key; of one key somebody's own before a pooled one, then in the order of writing."""
+    return sorted(records, key=lambda r: (r.key or "", r.owner is None, r.owner or "", r.seq, r.id))

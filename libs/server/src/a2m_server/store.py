@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from a2m_protocol.errors import JsonObject
 from a2m_protocol.types import Capability, Draft, Record
-from a2m_protocol.where import Where
+from a2m_protocol.where import Condition, Op, Where
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,18 @@ EVERYONE = Scope()
 POOLED = Scope(frozenset({None}))
 
 
+KEYED = Condition("key", False, Op.EXISTS, (True,))
+"""Holds for records that have a key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which records: everything given applies together.
 
     `arrived` selects only what a move brought that may not have ended (`Record.arrival` is set). `without` is
-    the name of a model, and selects what has content but no vector, or one of another model: a caller's own
-    vector, which names no model, counts as one of it.
+    the name of a model, and selects what has content (more than blanks) but no vector, or one of another
+    model: a caller's own vector, which names no model, counts as one of it. The empty name stands for every
+    model, and selects what has no vector at all.
     `words` are the `a2m_retrieval.text.query_words` that a record's content must all hold; an empty tuple
     matches nothing. `ids` likewise. `key_prefix` has no trailing slash and matches the key itself and
     what is beneath it. `tier` is set for a federation alone.
@@ -55,6 +60,11 @@ class Filter:
     arrived: bool = False
     without: str | None = None
     tier: str | None = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it selects records that have a key alone."""
+        return self.key_prefix is not None or KEYED in self.where.conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +108,8 @@ class Found:
     """What a read found; `elsewhere` says that the session has records in other tiers (working's mark).
 
     `ranked_by` names what put them in order, where several tiers were asked. Where that was to be explained,
-    `explained` says of each id how it came to its place, and `suppressed` what stands behind the others, and
-    why.
+    `explained` says of each id how it came to its place, `suppressed` what stands behind the others, and
+    why, and `took` how many seconds each part of the work was.
     """
 
     records: list[Record]
@@ -108,6 +118,7 @@ class Found:
     ranked_by: str | None = None
     explained: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     suppressed: tuple[JsonObject, ...] = ()
+    took: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +326,14 @@ class Consolidated:
     summarized: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What a step of embedding anew did: how many records got a vector, and how many there are left."""
+
+    embedded: int
+    left: int
+
+
 class MemoryStore(Protocol):
     """A store of records. Every method applies `scope` inside the database.
 
@@ -473,4 +492,15 @@ class TieredStore(MemoryStore, Protocol):
 
     async def close_session(self, session: str, scope: Scope) -> Consolidated:
         """Move a session's records out of the working tier at once; `moved` are those that left it."""
+        ...
+
+
+class EmbeddingStore(TieredStore, Protocol):
+    """A store of several tiers that makes the vectors of their records: the extension `reembed`."""
+
+    async def reembed(self, tier: str | None) -> Embedded:
+        """Give some records of `tier`, or of every tier, a vector of the present model where they have none.
+
+        That takes a few seconds at most, and leaves callers' vectors alone. Raises -32003 without a model.
+        """
         ...

@@ -6,7 +6,7 @@ import pytest
 from a2m_protocol.clock import created_at_of
 from a2m_server.identity import ANONYMOUS, LOOPBACK
 
-METHODS = ["forget_if", "tombstones", "list", "read", "touch"]
+METHODS = ["forget_if", "tombstones", "list", "read", "touch", "embed"]
 
 MOVED = {
     "id": "m",
@@ -244,3 +244,85 @@ async def test_a_transfer_from_the_future_or_beyond_all_time_is_refused(memory: 
     assert await memory.contents() == ["old", "x"]
     # What a plain write says of it is the client's business, as before.
     await memory.remember({"content": "plain", "created_at": "9999-12-31T23:59:59.999Z"})
+
+
+async def test_what_a_model_saw_is_kept_and_listed_no_more(memory: Any) -> None:
+    await memory.remember(
+        {"id": "a", "content": "a"}, {"id": "b", "content": "b"}, {"id": "c", "content": " "}
+    )
+    waiting = (await memory.ok("list", without="m"))["entries"]
+    assert [entry["id"] for entry in waiting] == ["a", "b"]
+    seen = [
+        {
+            "id": "a",
+            "etag": waiting[0]["etag"],
+            "embedding": [0.5, 1],
+            "embedding_model": "m",
+            "features": "f",
+        },
+        {"id": "b", "etag": "stale", "embedding": [0.5, 1], "embedding_model": "m"},
+    ]
+    assert (await memory.ok("embed", records=seen))["outcomes"] == {"a": True, "b": False}
+    (held,) = (await memory.ok("read", ids=["a"]))["records"]
+    assert held.items() >= {"embedding": [0.5, 1.0], "embedding_model": "m", "features": "f"}.items()
+    for without, left in (("m", ["b"]), ("other", ["a", "b"]), ("", ["b"])):
+        assert [e["id"] for e in (await memory.ok("list", without=without))["entries"]] == left
+    page = await memory.ok("list", without="other", limit=1)
+    assert ([e["id"] for e in page["entries"]], page["more"]) == (["a"], True)
+    assert (await memory.ok("embed", records=[]))["outcomes"] == {}
+    kinds = {e["kind"] for e in (await memory.ok("events", cursor=""))["events"]}
+    assert kinds == {"written"}, "an embedding is no event"
+
+
+SEEN = {"id": "a", "etag": "e", "embedding": [0.5], "embedding_model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", 5),
+        ("id", ""),
+        ("etag", None),
+        ("embedding", []),
+        ("embedding", None),
+        ("embedding", ["x"]),
+        ("embedding", [1e300]),
+        ("embedding", [0.0] * 4_001),
+        ("embedding_model", None),
+        ("embedding_model", ""),
+        ("features", 5),
+        ("features", "f" * 262_145),
+    ],
+)
+async def test_what_a_model_saw_is_checked(memory: Any, field: str, value: object) -> None:
+    code, message = await memory.error("embed", records=[SEEN | {field: value}])
+    assert code == -32602
+    assert f"records[0].{field}" in message
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({}, "records: is missing"),
+        ({"records": "x"}, "records: expected an array"),
+        ({"records": [5]}, "records[0]: expected an object"),
+        ({"records": [SEEN, SEEN]}, "each id once"),
+        ({"records": [SEEN, SEEN | {"id": "b", "embedding": [0.5, 1.0]}]}, "of one width"),
+    ],
+)
+async def test_an_embedding_call_is_checked(memory: Any, params: Any, said: str) -> None:
+    code, message = await memory.error("embed", **params)
+    assert code == -32602
+    assert said in message
+
+
+async def test_without_is_the_name_of_a_model(memory: Any) -> None:
+    for value in (5, ["m"], "m" * 513, "a\x00"):
+        code, message = await memory.error("list", without=value)
+        assert code == -32602
+        assert "without" in message
+
+
+async def test_who_may_not_see_a_record_may_not_embed_it(memory: Any) -> None:
+    await memory.ok("remember", records=[{"id": "a", "content": "a", "owner": "ann"}])
+    assert await memory.code("embed", records=[SEEN], owner="bob") == -32005

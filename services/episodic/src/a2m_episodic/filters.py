@@ -93,6 +93,11 @@ def compile_filter(selected: Filter) -> Conditions:
         found.rest.append(f"r.id = ANY({found.bind(list(selected.ids))}::text[])")
     if selected.arrived:
         found.rest.append("r.arrival IS NOT NULL")
+    if selected.without == "":
+        found.rest.append("r.unseen")
+    elif selected.without is not None:
+        model = found.bind(selected.without)
+        found.rest.append(query("filter", "without", model=f"{model}::text"))
     if selected.key_prefix is not None:
         # Beneath `a` is what lies between `a/` and `a0`, for 0 is what follows the slash.
         key, low, high = (found.bind(selected.key_prefix + end) for end in ("", "/", "0"))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+
+from psycopg.rows import DictRow
 
 from a2m_episodic.database import SCHEMA, Connection, Database, rows, single
+from a2m_episodic.embedding import WIDTH_LOCK, dimensions
 from a2m_episodic.indexes import build_index, is_indexed
 from a2m_episodic.queries import query
 from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.state import State
-from a2m_episodic.terms import analyse
+from a2m_episodic.terms import analyse, text_of
 from a2m_episodic.values import lock_number
 
 log = logging.getLogger(__name__)
@@ -75,9 +79,14 @@ class Maintenance:
                 )
 
     async def _index(self, connection: Connection) -> None:
-        dimensions = self._state.dimensions
-        if dimensions is not None and await build_index(connection, self._settings.metric, dimensions):
-            log.info("%s built its index of vectors", self._settings.name)
+        # An index of another width than that of the vectors would keep them from being written.
+        await rows(connection, query("embed", "hold"), {"number": WIDTH_LOCK})
+        try:
+            width = await dimensions(connection)
+            if width is not None and await build_index(connection, self._settings.metric, width):
+                log.info("%s built its index of vectors", self._settings.name)
+        finally:
+            await rows(connection, query("embed", "release"), {"number": WIDTH_LOCK})
 
     async def _purge(self, connection: Connection) -> None:
         seconds = self._settings.tombstone_days * 86_400
@@ -130,10 +139,11 @@ class Maintenance:
             after = found[-1]["pk"]
 
 
-def _baked(found: list[dict[str, object]], mean: float) -> list[dict[str, object]]:
+def _baked(found: Sequence[DictRow], mean: float) -> list[dict[str, object]]:
     baked: list[dict[str, object]] = []
     for row in found:
-        analysis = analyse(str(row["content"]), mean)
+        metadata = None if row["metadata"] is None else json.loads(row["metadata"])
+        analysis = analyse(text_of(row["content"], metadata), mean)
         baked.append(
             {
                 "pk": row["pk"],

@@ -19,6 +19,7 @@ WANTED = {
 """Settings that must not be off, and what happens otherwise; `synchronous_commit` is ours to turn on."""
 
 _RECORD = shape.columns(shape.RECORD)
+_WHOLE = shape.columns(shape.WHOLE)
 _ENTRY = shape.columns(shape.ENTRY)
 
 
@@ -51,7 +52,7 @@ class Reader:
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
         async with self._database.connection() as connection:
-            read = await rows(connection, query("read", "read", columns=_RECORD), {"ids": list(ids)})
+            read = await rows(connection, query("read", "read", columns=_WHOLE), {"ids": list(ids)})
         records = {row["id"]: shape.record(row) for row in read}
         return [records[i] for i in dict.fromkeys(ids) if i in records]
 

@@ -13,6 +13,7 @@ from a2m_episodic.batch import Held
 from a2m_episodic.terms import Analysis
 from a2m_episodic.values import digest, facts
 from a2m_protocol.types import Draft, Provenance, Record, metadata_text
+from a2m_server.records import lacks
 from a2m_server.store import Entry, Tombstone
 
 Row = Mapping[str, Any]
@@ -60,9 +61,9 @@ RECORD = (
     "provenance",
     "metadata",
     "content",
-    "features",
 )
-STORED = (*RECORD, "bucket", "slot", "facts")
+WHOLE = (*RECORD, "features")
+STORED = (*WHOLE, "bucket", "slot", "facts", "unseen")
 
 
 def columns(names: tuple[str, ...]) -> str:
@@ -85,8 +86,8 @@ def tombstone(row: Row) -> Tombstone:
 
 
 def record(row: Row, score: float | None = None) -> Record:
-    """A record from `RECORD` columns and, where it was asked for, its vector as `vec`."""
-    fields = {name: row[name] for name in RECORD if name != "pk" and row[name] is not None}
+    """A record from `RECORD` or `WHOLE` columns and, where it was asked for, its vector as `vec`."""
+    fields = {name: row[name] for name in WHOLE if name != "pk" and row.get(name) is not None}
     fields["etag"] = row["etag"].hex
     if "metadata" in fields:
         fields["metadata"] = json.loads(row["metadata"])
@@ -120,7 +121,7 @@ def stored(live: Held, draft: Draft, bucket: int) -> dict[str, object]:
         "role": draft.role,
         "group": draft.group,
         "status": draft.status,
-        "embedding_model": draft.embedding_model,
+        "embedding_model": None if draft.embedding is None else draft.embedding_model,
         "uri": draft.uri,
         "media_type": draft.media_type,
         "provenance": None if provenance is None else provenance.model_dump_json(exclude_none=True),
@@ -130,6 +131,7 @@ def stored(live: Held, draft: Draft, bucket: int) -> dict[str, object]:
         "bucket": bucket,
         "slot": slot(live.owner, live.key),
         "facts": facts(draft.metadata),
+        "unseen": lacks(draft, ""),
     }
 
 

@@ -10,6 +10,7 @@ from pgvector import Vector
 
 from a2m_episodic import rows as shape
 from a2m_episodic.database import Connection, Database, rows
+from a2m_episodic.embedding import dimensions
 from a2m_episodic.filters import Conditions, Value, compile_filter
 from a2m_episodic.indexes import OPERATORS, index_type
 from a2m_episodic.queries import query
@@ -59,19 +60,26 @@ class Searcher:
         self._metric: Metric = metric
 
     async def search(self, search: Search) -> Found:
-        if search.embedding is not None:
-            width = len(search.embedding)
-            if width != (self._state.dimensions or width):
-                raise embedding_mismatch(self._state.dimensions or width, width)
         found = compile_filter(search.filter)
         async with self._database.connection() as connection:
+            if search.embedding is not None:
+                await self._check_width(connection, len(search.embedding))
             scores = await self._rank(connection, found, search)
             values = {"pks": list(scores), "vectors": search.vectors}
-            sql = query("read", "found", columns=shape.columns(shape.RECORD))
+            columns = shape.columns(shape.WHOLE if search.features else shape.RECORD)
+            sql = query("read", "found", columns=columns)
             read = await rows(connection, sql, values) if scores else []
         records = [shape.record(row, scores[row["pk"]]) for row in read]
         records.sort(key=lambda r: (r.score, r.seq, r.id), reverse=True)
         return Found(records)
+
+    async def _check_width(self, connection: Connection, width: int) -> None:
+        if width != (self._state.dimensions or width):
+            # Another process may have changed it.
+            held = await dimensions(connection) or width
+            self._state.fixed(held)
+            if held != width:
+                raise embedding_mismatch(held, width)
 
     async def _rank(self, connection: Connection, found: Conditions, search: Search) -> Ranking:
         """Scores of the best, at most `limit`, by number."""
@@ -103,7 +111,9 @@ class Searcher:
             "model": search.embedding_model,
             "limit": limit,
         }
-        parts = {"operator": OPERATORS[self._metric].sign, **over.parts("v")}
+        # Not `IS NOT DISTINCT FROM`: the planner takes that to leave next to nothing, and spares the index.
+        model = "IS NULL" if search.embedding_model is None else "= %(model)s"
+        parts = {"operator": OPERATORS[self._metric].sign, "model": model, **over.parts("v")}
         read: Sequence[shape.Row] = []
         if self._state.indexed and not over.few:
             indexed = index_type(len(embedding))

@@ -20,7 +20,8 @@ class State:
     work: asyncio.Event = field(default_factory=asyncio.Event)
 
     def fixed(self, dimensions: int) -> None:
-        """The width of vectors, now that it is committed."""
-        if self.dimensions is None:
+        """The width of vectors, now that it is committed; an index is of one width."""
+        if self.dimensions != dimensions:
             self.dimensions = dimensions
+            self.indexed = False
             self.work.set()

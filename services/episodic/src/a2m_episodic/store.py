@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 
 from a2m_episodic import remnants
 from a2m_episodic.database import Database, rows
+from a2m_episodic.embedding import Embedding
 from a2m_episodic.indexes import OPERATORS
 from a2m_episodic.maintenance import Maintenance
 from a2m_episodic.migrations import migrate
@@ -21,7 +22,7 @@ from a2m_episodic.state import State
 from a2m_episodic.writing import Writer
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Draft, Record
-from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
+from a2m_server.memory import SEARCHING, TIER_CAPABILITIES
 from a2m_server.store import (
     Buried,
     Deleted,
@@ -36,6 +37,7 @@ from a2m_server.store import (
     Reason,
     Scope,
     Search,
+    Seen,
     Sessions,
     StoreInfo,
     Tombstone,
@@ -62,6 +64,7 @@ class EpisodicStore:
         self._reader = Reader(self._database)
         self._writer = Writer(self._database, self._state)
         self._remover = Remover(self._database)
+        self._embedding = Embedding(self._database, self._state, settings.metric, settings.dimensions)
         self._searcher = Searcher(self._database, self._state, settings.metric)
         self.maintenance = Maintenance(self._database, settings, self._state)
         self._task: asyncio.Task[None] | None = None
@@ -89,16 +92,15 @@ class EpisodicStore:
         await self._reader.ready()
 
     async def info(self) -> StoreInfo:
-        if self._state.dimensions is None:
-            # Another process may have fixed it.
-            dimensions = await self._dimensions(None)
-            if dimensions is not None:
-                self._state.fixed(dimensions)
+        # Another process may have fixed or changed it.
+        dimensions = await self._dimensions(None)
+        if dimensions is not None:
+            self._state.fixed(dimensions)
         return StoreInfo(
             name=self._settings.name,
             kind=KIND,
             capabilities=TIER_CAPABILITIES,
-            extensions=EXTENSIONS,
+            extensions=SEARCHING,
             dimensions=self._state.dimensions,
             metric=self._settings.metric,
             metrics=tuple(OPERATORS),
@@ -156,6 +158,9 @@ class EpisodicStore:
 
     async def settle(self, named: Sequence[Named]) -> None:
         await self._remover.settle(named)
+
+    async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
+        return await self._embedding.embed(seen)
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         found = await remnants.find(self._database, list(dict.fromkeys(ids)))

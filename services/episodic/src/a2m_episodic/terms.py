@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from a2m_retrieval.lexical import idf, weight
-from a2m_retrieval.text import index_words, stem
+from a2m_retrieval.text import index_terms, index_words, said
 
 WIDTH = 1_000_000_000
 MAX_WEIGHTS = 16_000
@@ -25,13 +26,24 @@ class Analysis:
     marks: str
 
 
-def analyse(text: str, mean_length: float) -> Analysis:
+class Text(NamedTuple):
+    """What a record is found by: its words are those of `content`, its terms those of what was `said`."""
+
+    content: str
+    said: str
+
+
+def text_of(content: str, metadata: Mapping[str, object] | None) -> Text:
+    return Text(content, said(content, metadata))
+
+
+def analyse(text: Text, mean_length: float) -> Analysis:
     """A text's marks, and its weights in a corpus whose texts have `mean_length` terms on average."""
-    words = index_words(text)
-    counts = Counter(map(stem, words))
-    marks = {word_mark(word) for word in set(words)} | {term_mark(term) for term in counts}
-    weights = ((term_mark(term), weight(count, len(words), mean_length)) for term, count in counts.items())
-    return Analysis(len(words), _sparse(weights), "{" + ",".join(map(str, sorted(marks))) + "}")
+    terms = index_terms(text.said)
+    counts = Counter(terms)
+    marks = {word_mark(word) for word in set(index_words(text.content))} | set(map(term_mark, counts))
+    weights = ((term_mark(term), weight(count, len(terms), mean_length)) for term, count in counts.items())
+    return Analysis(len(terms), _sparse(weights), "{" + ",".join(map(str, sorted(marks))) + "}")
 
 
 def query_vector(frequencies: Mapping[int, int], documents: int) -> str:

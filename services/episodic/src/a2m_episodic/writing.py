@@ -11,10 +11,11 @@ from a2m_episodic import rows as shape
 from a2m_episodic.batch import Batch, Bucket, Held
 from a2m_episodic.buckets import enter, settle
 from a2m_episodic.database import Connection, Database, rows
+from a2m_episodic.embedding import WIDTH_LOCK, dimensions, fix_dimensions
 from a2m_episodic.locks import lock
 from a2m_episodic.queries import query
 from a2m_episodic.state import State
-from a2m_episodic.terms import Analysis, analyse
+from a2m_episodic.terms import Analysis, Text, analyse, text_of
 from a2m_protocol.errors import embedding_mismatch
 from a2m_protocol.types import Draft
 from a2m_server.sequence import with_seq
@@ -49,13 +50,13 @@ class Writer:
             return []
         width = self._width(drafts)
         baked = self._state.baked
-        texts = {draft.content for draft in drafts}
+        texts = {text_of(draft.content, draft.metadata) for draft in drafts}
         analyses = await _analyses(texts, baked)
 
         async def work(connection: Connection) -> list[Written]:
-            batch, numbers = await _prepare(connection, drafts, scope, known=transfer)
             if width is not None:
                 await self._fix_width(connection, width)
+            batch, numbers = await _prepare(connection, drafts, scope, known=transfer)
             if transfer:
                 written = [batch.transfer(draft) for draft in with_seq(drafts, batch.now)]
             else:
@@ -69,30 +70,25 @@ class Writer:
         return written
 
     def _width(self, drafts: Sequence[Draft]) -> int | None:
-        """The width of the batch's vectors, or None; raises -32008 for two, or another than the store's."""
+        """The width of the batch's vectors, or None; raises -32008 for two."""
         widths = [len(draft.embedding) for draft in drafts if draft.embedding is not None]
         for width in widths:
-            expected = self._state.dimensions or widths[0]
-            if width != expected:
-                raise embedding_mismatch(expected, width)
+            if width != widths[0]:
+                raise embedding_mismatch(self._state.dimensions or widths[0], width)
         return widths[0] if widths else None
 
     async def _fix_width(self, connection: Connection, width: int) -> None:
-        fixed = self._state.dimensions
-        if fixed is None:
-            # A second first vector waits here for the first one's transaction.
-            await rows(connection, query("write", "fix_dimensions"), {"dimensions": width})
-            [held] = await rows(connection, query("write", "dimensions"))
-            fixed = held["dimensions"]
+        await rows(connection, query("embed", "lock_shared"), {"number": WIDTH_LOCK})
+        fixed = await dimensions(connection) or await fix_dimensions(connection, width)
         if fixed != width:
             raise embedding_mismatch(fixed, width)
 
 
-async def _analyses(texts: set[str], mean: float) -> dict[str, Analysis]:
-    def work() -> dict[str, Analysis]:
+async def _analyses(texts: set[Text], mean: float) -> dict[Text, Analysis]:
+    def work() -> dict[Text, Analysis]:
         return {text: analyse(text, mean) for text in texts}
 
-    return work() if sum(map(len, texts)) < SMALL else await asyncio.to_thread(work)
+    return work() if sum(len(text.said) for text in texts) < SMALL else await asyncio.to_thread(work)
 
 
 async def _prepare(
@@ -121,7 +117,7 @@ async def _apply(
     connection: Connection,
     batch: Batch,
     numbers: Mapping[Bucket, int],
-    analyses: Mapping[str, Analysis],
+    analyses: Mapping[Text, Analysis],
     baked: float,
 ) -> None:
     created = [batch.held[i] for i in batch.kept if batch.held[i].pk is None]
@@ -157,18 +153,18 @@ async def _put(
     connection: Connection,
     kept: Sequence[tuple[Held, Draft]],
     numbers: Mapping[Bucket, int],
-    analyses: Mapping[str, Analysis],
+    analyses: Mapping[Text, Analysis],
     baked: float,
 ) -> None:
     cursor = connection.cursor()
     await cursor.executemany(_PUT.encode(), [shape.stored(h, d, numbers[h.bucket]) for h, d in kept])
     await cursor.executemany(
         query("write", "put_lexical").encode(),
-        [shape.lexical(h, d, analyses[d.content], baked) for h, d in kept],
+        [shape.lexical(h, d, analyses[text_of(d.content, d.metadata)], baked) for h, d in kept],
     )
     await cursor.executemany(
         query("write", "put_words").encode(),
-        [{"pk": h.pk, "marks": analyses[d.content].marks} for h, d in kept],
+        [{"pk": h.pk, "marks": analyses[text_of(d.content, d.metadata)].marks} for h, d in kept],
     )
     vectors = [shape.vector(h, d, d.embedding) for h, d in kept if d.embedding is not None]
     if vectors:

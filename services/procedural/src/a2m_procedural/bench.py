@@ -13,7 +13,7 @@ from a2m_protocol.types import Record
 from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import bm25, squash
 from a2m_retrieval.metric import Metric
-from a2m_retrieval.text import index_terms, query_terms
+from a2m_retrieval.text import index_terms, query_terms, said
 from a2m_server.ledger import Ledger
 from a2m_server.memory import MemoryTier
 from a2m_server.store import Search, Tombstone
@@ -59,7 +59,7 @@ class Bench(MemoryTier):
     def _rank(self, found: Sequence[Record], search: Search) -> dict[int, float]:
         rankings: list[dict[int, float]] = []
         if search.text is not None:
-            documents = [self._terms.get(r.id) or index_terms(r.content) for r in found]
+            documents = [self._terms.get(r.id) or index_terms(said(r.content, r.metadata)) for r in found]
             scores = bm25(documents, query_terms(search.text))
             rankings.append({at: squash(score) for at, score in enumerate(scores) if score > 0})
         if search.embedding is not None:

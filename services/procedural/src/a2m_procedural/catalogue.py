@@ -15,7 +15,7 @@ from a2m_procedural.repository import Blob, Repository
 from a2m_procedural.skill import Skill, describe, parse
 from a2m_protocol.clock import MAX_SEQ, SEQ_PER_MS, created_at_of
 from a2m_protocol.types import MAX_NAME, Record, check_text
-from a2m_retrieval.text import index_terms
+from a2m_retrieval.text import index_terms, said
 
 log = logging.getLogger(__name__)
 
@@ -147,9 +147,9 @@ def _unfit(text: str) -> bool:
 
 
 def _terms(skill: Skill) -> list[str]:
-    """What a skill is found by: its content, a description that is not merely its first line, its task."""
+    """What a skill is found by: what was said, a description that is not merely its first line, its task."""
     metadata = skill.metadata() or {}
-    texts = [skill.content]
+    texts = [said(skill.content, metadata)]
     if skill.fields is None or "description" in metadata or skill.description != _derived(skill):
         texts.append(skill.description)
     for name in TASK_FIELDS:

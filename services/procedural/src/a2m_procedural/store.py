@@ -25,7 +25,7 @@ from a2m_procedural.plumbing import GitError
 from a2m_procedural.repository import Note, Repository, open_repository
 from a2m_procedural.shelf import Shelf, View
 from a2m_protocol.clock import SEQ_PER_MS
-from a2m_protocol.errors import unavailable
+from a2m_protocol.errors import embedding_mismatch, unavailable
 from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
 from a2m_server.store import (
@@ -44,6 +44,7 @@ from a2m_server.store import (
     Remnant,
     Scope,
     Search,
+    Seen,
     Sessions,
     StoreInfo,
     Tombstone,
@@ -193,6 +194,14 @@ class ProceduralStore:
 
     async def settle(self, named: Sequence[Named]) -> None:
         await self._change("settle", (), lambda bench: bench.settle(named))
+
+    async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
+        """Outside git, in one transaction of the journal; a width that the settings fix stays."""
+        fixed = self._place.dimensions
+        for one in seen:
+            if fixed is not None and len(one.embedding) != fixed:
+                raise embedding_mismatch(fixed, len(one.embedding))
+        return await self._change("embed", (), lambda bench: bench.embed(seen))
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         """Also in what this process holds in memory, and in history."""

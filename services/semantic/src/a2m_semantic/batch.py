@@ -10,8 +10,8 @@ from a2m_protocol.clock import SEQ_PER_MS, created_at_of
 from a2m_protocol.errors import scope_denied
 from a2m_protocol.types import Draft, Record
 from a2m_semantic.points import Held
-from a2m_server.records import record_of, rewritten
-from a2m_server.store import Buried, Deleted, Named, Reason, Scope, Tombstone, Written
+from a2m_server.records import is_callers, record_of, rewritten
+from a2m_server.store import Buried, Deleted, Named, Reason, Scope, Seen, Tombstone, Written
 
 Bucket = tuple[str | None, str | None]
 
@@ -91,6 +91,20 @@ class Batch:
             return False
         self._change(record, salience=record.salience + amount)
         return True
+
+    def embed(self, one: Seen) -> None:
+        """Keep what a model saw in a live record (`SearchingStore.embed`)."""
+        record = self._record(one.id)
+        update: dict[str, object] = {"features": one.features}
+        if not is_callers(record):
+            update |= {"embedding": [*one.embedding], "embedding_model": one.embedding_model}
+        self._change(record, **update)
+
+    def clear(self) -> None:
+        """Take what models made from every record that was loaded."""
+        for held in [*self._held.values()]:
+            if held.record is not None:
+                self._change(held.record, embedding=None, embedding_model=None, features=None)
 
     def settle(self, name: Named) -> None:
         """Clear the `arrival` of a record that still has its etag, which stays."""

@@ -22,6 +22,7 @@ from a2m_semantic.engine import (
     AnyOf,
     Between,
     Clause,
+    HasVector,
     Not,
     Point,
     Points,
@@ -96,6 +97,16 @@ class EdgeEngine:
         # Creating a vector that exists already changes nothing.
         await self._update(lambda: qdrant.UpdateOperation.create_dense_vector(DENSE, width, self._distance))
         return width
+
+    async def refit(self, width: int) -> None:
+        try:
+            await self.fix_width(width)
+        except A2MError as error:
+            # The width in force can only be told from the refusal of another.
+            if "different parameters" not in str(error):
+                raise
+            await self._update(lambda: qdrant.UpdateOperation.delete_vector_name(DENSE))
+            await self.fix_width(width)
 
     async def upsert(self, points: Sequence[Point], expected: frozenset[str]) -> None:  # noqa: ARG002 not shared
         if any(point.dense is not None or point.terms is not None for point in points):
@@ -326,6 +337,8 @@ def _condition(clause: Clause) -> qdrant.ConditionType:
             return qdrant.FieldCondition(field, range=qdrant.RangeFloat(gte=gte, gt=gt, lte=lte, lt=lt))
         case Points(ids):
             return qdrant.HasIdCondition({*ids})
+        case HasVector(name):
+            return qdrant.HasVectorCondition(name)
         case Not(inner):
             return qdrant.Filter(must_not=[_condition(inner)])
         case All(clauses):

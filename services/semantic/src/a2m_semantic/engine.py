@@ -55,6 +55,13 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
+class HasVector:
+    """The point has a vector of this name; a name that no vector has yet matches nothing."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     clause: Clause
 
@@ -81,7 +88,7 @@ class Within:
     clause: Clause
 
 
-Clause: TypeAlias = AnyOf | Prefix | Between | Points | Not | All | Some | Within
+Clause: TypeAlias = AnyOf | Prefix | Between | Points | HasVector | Not | All | Some | Within
 
 NOTHING = Points(())
 
@@ -145,6 +152,10 @@ class Engine(Protocol):
 
     async def fix_width(self, width: int) -> int:
         """Make room for dense vectors of `width` numbers unless there is already; the width in force."""
+        ...
+
+    async def refit(self, width: int) -> None:
+        """Make room for dense vectors of `width` numbers; all those of another width go."""
         ...
 
     async def upsert(self, points: Sequence[Point], expected: frozenset[str]) -> None:

@@ -7,11 +7,13 @@ from a2m_protocol.errors import A2MError, invalid_params
 from a2m_protocol.where import NUMBERS, TIMES, Condition, Op, Scalar
 from a2m_semantic import tokens
 from a2m_semantic.engine import (
+    DENSE,
     NOTHING,
     All,
     AnyOf,
     Between,
     Clause,
+    HasVector,
     Not,
     Points,
     Prefix,
@@ -19,7 +21,16 @@ from a2m_semantic.engine import (
     Within,
     point_id,
 )
-from a2m_semantic.points import ARRIVED, FILTERED, LIVE, NUMBER_FIELDS, NUMBERS_ARRAY, owner_token
+from a2m_semantic.points import (
+    ARRIVED,
+    BLANK,
+    FILTERED,
+    LIVE,
+    NUMBER_FIELDS,
+    NUMBERS_ARRAY,
+    origin_token,
+    owner_token,
+)
 from a2m_server.store import Filter
 
 RANGES = frozenset({Op.GT, Op.GTE, Op.LT, Op.LTE})
@@ -37,6 +48,8 @@ def translate(selected: Filter, tier: str) -> Clause:
         clauses.append(Points(tuple(point_id("record", name) for name in dict.fromkeys(selected.ids))))
     if selected.arrived:
         clauses.append(AnyOf("tokens", (ARRIVED,)))
+    if selected.without is not None:
+        clauses += [Not(AnyOf("tokens", (BLANK,))), _without(selected.without)]
     if selected.key_prefix is not None:
         clauses.append(AnyOf("paths", (selected.key_prefix,)))
     if selected.words is not None:
@@ -45,6 +58,14 @@ def translate(selected: Filter, tier: str) -> Clause:
             clauses.append(NOTHING)
     clauses += [condition_clause(condition, tier) for condition in selected.where.conditions]
     return All(tuple(clauses))
+
+
+def _without(model: str) -> Clause:
+    """No vector of a model, nor a caller's own, whose origin is no model; of no model at all for its name."""
+    none = Not(HasVector(DENSE))
+    if not model:
+        return none
+    return Some((none, Not(AnyOf("origin", (origin_token(None), origin_token(model))))))
 
 
 def key_clause(key: str) -> Clause:
@@ -87,13 +108,28 @@ def _range(condition: Condition, tier: str) -> Clause:
     if not condition.metadata and field in TIMES:
         return _between(NUMBER_FIELDS[field], condition.op, float(parse_ms(str(value))))
     if isinstance(value, str):
-        raise _refused(condition, tier, "strings have no order here: use in, prefix or a number")
+        return _string(condition, value, tier)
     if value is None or isinstance(value, bool):
         return NOTHING
     if not condition.metadata:
         return _number(NUMBER_FIELDS[field], condition, value, tier) if field in NUMBERS else NOTHING
     named = AnyOf("key", (tokens.number_key(field),))
     return Within(NUMBERS_ARRAY, All((named, _number("high", condition, value, tier))))
+
+
+def _string(condition: Condition, value: str, tier: str) -> Clause:
+    """Strings are compared by their digits: at the first of them that differs."""
+    if not condition.metadata:
+        raise _refused(condition, tier, "strings have an order in metadata only: use in or prefix")
+    if len(value.encode()) > tokens.MAX_ORDERED:
+        raise _refused(condition, tier, f"a string to compare with has at most {tokens.MAX_ORDERED} bytes")
+    strict = Op.GT if condition.op in (Op.GT, Op.GTE) else Op.LT
+    digits = [*zip(tokens.DIGIT_NAMES, tokens.digits(value), strict=True)]
+    same = [_same(name, digit) for name, digit in digits]
+    apart = [All((*same[:at], _between(name, strict, digit))) for at, (name, digit) in enumerate(digits)]
+    equal = () if condition.op is strict else (All(tuple(same)),)
+    named = AnyOf("key", (tokens.string_key(condition.field),))
+    return Within(NUMBERS_ARRAY, All((named, Some((*apart, *equal)))))
 
 
 def _number(field: str, condition: Condition, value: int | float, tier: str) -> Clause:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from a2m_protocol.clock import parse_ms
 from a2m_protocol.types import FIELDS, Record
 from a2m_retrieval.metric import Metric
-from a2m_retrieval.text import index_words, stem
+from a2m_retrieval.text import index_terms, index_words, said
 from a2m_semantic import tokens
 from a2m_semantic.engine import Payload, Point, Stored, point_id
 from a2m_semantic.lexical import document_terms
@@ -22,6 +22,7 @@ from a2m_server.store import Tombstone
 LIVE = ("active", "pending", "superseded", "archived")
 GRAVE = "grave"
 ARRIVED = "arrived"
+BLANK = "blank"
 
 FILTERED = frozenset(name for names in FIELDS.values() for name in names) - {"metadata", "embedding", "tier"}
 NUMBER_FIELDS = {
@@ -113,12 +114,13 @@ def encode(held: Held, space: Space) -> Point:
     if held.record is None:
         return Point(point, payload)
     words = index_words(held.record.content)
+    terms = index_terms(said(held.record.content, held.record.metadata))
     payload |= _record_payload(held.record) | {"words": list(dict.fromkeys(words))}
     return Point(
         point,
         payload,
         dense=None if held.record.embedding is None else scaled(held.record.embedding, space.metric),
-        terms=document_terms([stem(word) for word in words], space.mean_length),
+        terms=document_terms(terms, space.mean_length),
     )
 
 
@@ -164,7 +166,7 @@ def _record_payload(record: Record) -> Payload:
         "access_count": record.access_count,
         "revision": record.revision,
         "created_ms": parse_ms(record.created_at),
-        "origin": origin_token(record.embedding_model),
+        "origin": origin_token(None if record.embedding is None else record.embedding_model),
     }
     if record.accessed_at is not None:
         payload["accessed_ms"] = parse_ms(record.accessed_at)
@@ -185,7 +187,9 @@ def _record_payload(record: Record) -> Payload:
     payload["tokens"] = tokens.tokens(own, metadata=False) + tokens.tokens(metadata, metadata=True)
     if record.arrival is not None:
         payload["tokens"].append(ARRIVED)
-    numbers = tokens.numbers(metadata)
+    if not record.content.strip():
+        payload["tokens"].append(BLANK)
+    numbers = tokens.numbers(metadata) + tokens.strings(metadata)
     if numbers:
         payload[NUMBERS_ARRAY] = numbers
     return payload

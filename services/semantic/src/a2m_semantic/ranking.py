@@ -28,7 +28,11 @@ class Ranking:
 
     async def search(self, search: Search, where: Clause, *, with_vectors: bool) -> list[Record]:
         """What `where` leaves, ranked as `search` asks; without vectors in the store, none is compared."""
-        fields = [*BRIEF, "embedding"] if search.vectors else BRIEF
+        fields = [*BRIEF]
+        if search.vectors:
+            fields.append("embedding")
+        if search.features:
+            fields.append("features")
         if search.text is None and search.embedding is None:
             return await self._recent(where, fields, search.limit)
         fused = search.text is not None and search.embedding is not None

@@ -19,6 +19,7 @@ from a2m_semantic.engine import (
     Between,
     Clause,
     ConflictError,
+    HasVector,
     Not,
     Point,
     Points,
@@ -89,6 +90,13 @@ class ServerEngine:
             )
             await client.create_vector_name(self._collection, DENSE, config)
             return await self._width(client) or width
+
+    async def refit(self, width: int) -> None:
+        async with self._calling() as client:
+            held = await self._width(client)
+            if held is not None and held != width:
+                await client.delete_vector_name(self._collection, DENSE)
+        await self.fix_width(width)
 
     async def upsert(self, points: Sequence[Point], expected: frozenset[str]) -> None:
         wanted = [_point(point) for point in points]
@@ -257,6 +265,8 @@ def _condition(clause: Clause) -> models.Condition:
             return models.FieldCondition(key=field, range=models.Range(gt=gt, gte=gte, lt=lt, lte=lte))
         case Points(ids):
             return models.HasIdCondition(has_id=[*ids])
+        case HasVector(name):
+            return models.HasVectorCondition(has_vector=name)
         case Not(inner):
             return models.Filter(must_not=[_condition(inner)])
         case All(clauses):

@@ -28,6 +28,7 @@ class Shape:
         self._asked = asked
         self._mean = MeanLength()
         self.width: int | None = None
+        self.clearing = False
 
     @property
     def space(self) -> Space:
@@ -38,7 +39,8 @@ class Shape:
 
         Raises `A2MError` for a store of another format, metric or width.
         """
-        found = await self._engine.retrieve([POINT], ["format", "metric", "dimensions", "mean_length"])
+        fields = ["format", "metric", "dimensions", "mean_length", "clearing"]
+        found = await self._engine.retrieve([POINT], fields)
         held = found[0].payload if found else None
         if held is not None:
             if held["format"] != FORMAT:
@@ -49,13 +51,19 @@ class Shape:
                 raise _unlike("dimensions", held["dimensions"], self._asked)
             self._mean = MeanLength(held.get("mean_length"))
         width = (held or {}).get("dimensions") or self._asked
-        if width is not None:
+        if held is not None and held.get("clearing") and width is not None:
+            await self.change(width)
+        elif width is not None:
             await self._set_width(width)
         elif held is None:
             await self._save(None)
 
-    async def known_width(self) -> int | None:
-        if self.width is None and self._engine.shared:  # another service may have stored the first vector
+    async def known_width(self, wanted: int | None = None) -> int | None:
+        """The width in force; over a shared engine it is looked for again unless it is the one `wanted`.
+
+        Another service may have stored the first vector, or changed the width.
+        """
+        if (self.width is None or self.width != (wanted or self.width)) and self._engine.shared:
             found = await self._engine.retrieve([POINT], ["dimensions"])
             width = found[0].payload.get("dimensions") if found else None
             if width is not None:
@@ -67,14 +75,35 @@ class Shape:
         widths = [len(draft.embedding) for draft in drafts if draft.embedding is not None]
         if not widths:
             return
-        expected = await self.known_width() or widths[0]
+        expected = await self.known_width(widths[0]) or widths[0]
         for width in widths:
             if width != expected:
                 raise embedding_mismatch(expected, width)
+        await self.fix(expected)
+
+    async def fix(self, width: int) -> None:
+        """Fix the width unless it is already; raises -32008 where another service was quicker."""
         if self.width is None:
-            fixed = await self._set_width(expected)
-            if fixed != expected:  # another service was quicker
-                raise embedding_mismatch(fixed, expected)
+            fixed = await self._set_width(width)
+            if fixed != width:
+                raise embedding_mismatch(fixed, width)
+
+    def check_asked(self, width: int) -> None:
+        """Raise -32008 for another width than the settings ask for."""
+        if self._asked is not None and width != self._asked:
+            raise embedding_mismatch(self._asked, width)
+
+    async def change(self, width: int) -> None:
+        """Make room for vectors of another width alone; until `changed`, there are records to be cleared."""
+        # Noted first: a crash in between leaves a note that the next start acts upon.
+        self.clearing = True
+        await self._save(width)
+        await self._engine.refit(width)
+        self.width = width
+
+    async def changed(self) -> None:
+        self.clearing = False
+        await self._save(self.width)
 
     async def grow(self, lengths: Iterable[int]) -> None:
         """Count new documents of these lengths in terms."""
@@ -100,6 +129,8 @@ class Shape:
             "dimensions": width,
             "mean_length": self._mean.step,
         }
+        if self.clearing:
+            payload["clearing"] = True
         await self._engine.upsert([Point(POINT, payload)], frozenset({VERSION}))
 
 

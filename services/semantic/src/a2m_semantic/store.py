@@ -12,10 +12,22 @@ from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.errors import embedding_mismatch, unavailable
 from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
-from a2m_retrieval.text import index_words
+from a2m_retrieval.text import index_terms, said
 from a2m_semantic import filters, reading, remnants, sessions
 from a2m_semantic.batch import Batch
-from a2m_semantic.engine import All, AnyOf, Between, Clause, ConflictError, Engine, Some, point_id
+from a2m_semantic.engine import (
+    DENSE,
+    All,
+    AnyOf,
+    Between,
+    Clause,
+    ConflictError,
+    Engine,
+    HasVector,
+    Not,
+    Some,
+    point_id,
+)
 from a2m_semantic.points import (
     BRIEF,
     GRAVE,
@@ -26,12 +38,13 @@ from a2m_semantic.points import (
     decode,
     encode,
     grave_of,
+    origin_token,
     record_of,
 )
 from a2m_semantic.ranking import Ranking
 from a2m_semantic.shape import Shape
 from a2m_semantic.tombs import Sweeper
-from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
+from a2m_server.memory import SEARCHING, TIER_CAPABILITIES
 from a2m_server.sequence import with_seq
 from a2m_server.store import (
     Buried,
@@ -47,6 +60,7 @@ from a2m_server.store import (
     Reason,
     Scope,
     Search,
+    Seen,
     Sessions,
     StoreInfo,
     Tombstone,
@@ -94,6 +108,8 @@ class SemanticStore:
         await self._engine.open()
         try:
             await self._shape.open()
+            if self._shape.clearing:
+                await self._alone(self._clear)
         except BaseException:
             await self._engine.close()
             raise
@@ -110,7 +126,7 @@ class SemanticStore:
             name=NAME,
             kind=NAME,
             capabilities=TIER_CAPABILITIES,
-            extensions=EXTENSIONS,
+            extensions=SEARCHING,
             dimensions=self._shape.width,
             metric=self._metric,
             metrics=("cosine", "dot", "l2"),
@@ -142,7 +158,7 @@ class SemanticStore:
 
     async def search(self, search: Search) -> Found:
         if search.embedding is not None:
-            width = await self._shape.known_width()
+            width = await self._shape.known_width(len(search.embedding))
             if width is not None and len(search.embedding) != width:
                 raise embedding_mismatch(width, len(search.embedding))
         where = All((self._clause(search.filter), AnyOf("state", ("active",))))
@@ -286,8 +302,51 @@ class SemanticStore:
 
         await self._alone(work)
 
+    async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
+        async def work() -> dict[str, bool]:
+            batch = await self._load([one.id for one in seen])
+            found = [one for one in seen if batch.standing(Named(one.id, one.etag)) == "deleted"]
+            if found:
+                if await self._make_room([len(one.embedding) for one in seen]):
+                    batch = await self._load([one.id for one in found])
+                for one in found:
+                    batch.embed(one)
+                await self._store(batch)
+            return {one.id: one in found for one in seen}
+
+        return await self._alone(work)
+
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         return Inspected(await remnants.find(self._engine, list(dict.fromkeys(ids))), (NAME,))
+
+    async def _make_room(self, widths: Sequence[int]) -> bool:
+        """Make the store's width that of vectors to come; whether what models made before was cleared."""
+        for width in widths:
+            self._shape.check_asked(width)
+            if width != widths[0]:
+                raise embedding_mismatch(widths[0], width)
+        held = await self._shape.known_width(widths[0])
+        if held in (None, widths[0]) and not self._shape.clearing:
+            await self._shape.fix(widths[0])
+            return False
+        callers = All((AnyOf("state", LIVE), HasVector(DENSE), AnyOf("origin", (origin_token(None),))))
+        if held is not None and await self._engine.count(callers):
+            raise embedding_mismatch(held, widths[0])
+        await self._shape.change(widths[0])
+        await self._clear()
+        return True
+
+    async def _clear(self) -> None:
+        """Take what models made from every record; begun again from the start, it ends the same."""
+        made = All((AnyOf("state", LIVE), Not(AnyOf("origin", (origin_token(None),)))))
+        while True:
+            found, _ = await self._engine.scroll(made, WHOLE, CHUNK)
+            if not found:
+                break
+            batch = self._batch(map(decode, found))
+            batch.clear()
+            await self._store(batch)
+        await self._shape.changed()
 
     async def _load_for(self, drafts: Sequence[Draft]) -> Batch:
         """A batch with all that the drafts' ids, keys and aliases lead to."""
@@ -329,7 +388,7 @@ class SemanticStore:
         """Write what a batch changed, in one operation."""
         changed = batch.changed
         new = [one.record for one in changed if one.record is not None and one.version is None]
-        await self._shape.grow(len(index_words(record.content)) for record in new)
+        await self._shape.grow(len(index_terms(said(record.content, record.metadata))) for record in new)
         space = self._shape.space
         points = await asyncio.to_thread(lambda: [encode(one, space) for one in changed])
         points += [sessions.mark(owner, session) for owner, session in batch.marks]

@@ -1,4 +1,4 @@
-"""Keyword tokens and number triples: how exact JSON values become something the engine can index."""
+"""Keyword tokens, triples and digits: how exact JSON values become something the engine can index."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from collections.abc import Mapping
 MAX_VALUE = 512
 MAX_FIELD = 128
 EXACT = 2**53
+MAX_ORDERED = 36
+"""Bytes of a string by which it is ordered."""
+
+_DIGIT_BYTES = 6
+_DIGITS = MAX_ORDERED // _DIGIT_BYTES
+
+DIGIT_NAMES = ("high", *(f"digit{n}" for n in range(1, _DIGITS)), "longer")
 
 Triple = tuple[float, float, int]
 
@@ -74,6 +81,36 @@ def numbers(fields: Mapping[str, object]) -> list[dict[str, str | float]]:
             number: dict[str, str | float] = {"key": number_key(field), "high": high}
             found.append(number if abs(high) < EXACT else number | {"low": low, "sign": sign})
     return found
+
+
+def string_key(field: str) -> str:
+    """A metadata key as it stands beside the digits of its string."""
+    return field_token(field, metadata=True) + "s"
+
+
+def strings(fields: Mapping[str, object]) -> list[dict[str, str | float]]:
+    """The `digits` of every string of a flat object, each beside its key under `DIGIT_NAMES`."""
+    return [
+        {"key": string_key(field), **dict(zip(DIGIT_NAMES, digits(value), strict=True))}
+        for field, value in fields.items()
+        if isinstance(value, str)
+    ]
+
+
+def digits(text: str) -> list[float]:
+    """Numbers that doubles hold, ordered like the strings that they are of: 36 bytes, and if more follow.
+
+    UTF-8 has the order of code points, and a byte counts as one more than it is, so that an end comes first.
+    """
+    held = text.encode()
+    found: list[float] = []
+    for start in range(0, MAX_ORDERED, _DIGIT_BYTES):
+        part = held[start : start + _DIGIT_BYTES]
+        number = 0
+        for at in range(_DIGIT_BYTES):
+            number = number * 257 + (part[at] + 1 if at < len(part) else 0)
+        found.append(float(number))
+    return [*found, float(len(held) > MAX_ORDERED)]
 
 
 def triple(number: int | float) -> Triple:

@@ -10,7 +10,7 @@ from a2m_protocol.errors import embedding_mismatch
 from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import squash
 from a2m_retrieval.metric import Metric
-from a2m_retrieval.text import index_terms, query_terms
+from a2m_retrieval.text import index_terms, query_terms, said
 from a2m_server.store import Search
 from a2m_working.buckets import Buckets
 from a2m_working.ranking import Best, WordScores, vector_scores
@@ -106,5 +106,5 @@ def _fused(by_words: Best, by_vector: Best) -> list[tuple[float, Row]]:
 
 def _terms(row: Row) -> list[str]:
     if not row.terms:
-        row.terms.extend(index_terms(row.content))
+        row.terms.extend(index_terms(said(row.content, row.fields.get("metadata"))))
     return row.terms

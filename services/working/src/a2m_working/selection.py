@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
+from a2m_protocol.errors import invalid_params
 from a2m_protocol.where import Scalar, Where
 from a2m_retrieval.text import holds
 from a2m_server.records import beneath
@@ -40,6 +41,10 @@ class Selection:
     after: tuple[int, str] | None = None
     elsewhere: bool = False
     _given: Counter[str] = field(default_factory=Counter[str])
+
+    def __post_init__(self) -> None:
+        if self.selected.without is not None:
+            raise invalid_params("without: the working tier has no vectors of models, and is never embedded")
 
     async def batches(self) -> AsyncIterator[list[Row]]:
         self._given.clear()

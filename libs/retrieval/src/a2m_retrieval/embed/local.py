@@ -8,12 +8,16 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from a2m_protocol.errors import unavailable
 from a2m_retrieval.embed import minilm
-from a2m_retrieval.embed.port import Kind, batches
+from a2m_retrieval.embed.port import Encoded, Kind, batches
 from a2m_retrieval.embed.vocabulary import known
 from a2m_retrieval.metric import Metric
+
+if TYPE_CHECKING:
+    from a2m_retrieval.embed.late import Tokens
 
 BATCH = 16
 BATCH_CHARACTERS = 16_384
@@ -62,14 +66,23 @@ class LocalEmbedder:
     def reads(self, text: str) -> bool:
         return known(text) >= KNOWN
 
+    def tokens(self, text: str, features: str | None) -> Tokens:
+        if self._loaded is None:
+            raise unavailable("the embedder", "it is not open")
+        return self._loaded.tokens(text, features)
+
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
+        """The vectors alone."""
+        return [encoded.vector for encoded in await self.encode(texts, kind=kind)]
+
+    async def encode(self, texts: Sequence[str], *, kind: Kind) -> list[Encoded]:
         loop = asyncio.get_running_loop()
-        found: list[list[float]] = []
+        found: list[Encoded] = []
         # A batch is a fraction of a second, so that a cancelled call soon leaves the thread to others.
         for batch in batches(texts, BATCH, BATCH_CHARACTERS):
             if self._loaded is None:
                 raise unavailable("the embedder", "it is not open")
-            found += await loop.run_in_executor(self._workers[kind], self._loaded.vectors, batch)
+            found += await loop.run_in_executor(self._workers[kind], self._loaded.encode, batch)
         return found
 
 

@@ -13,11 +13,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol, cast
 
 from a2m_retrieval.embed import vocabulary
-from a2m_retrieval.embed.port import encodable
+from a2m_retrieval.embed.port import Encoded, encodable
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
+
+    from a2m_retrieval.embed.late import Tokens
 
 MODEL = "all-minilm-l6-v2-int8@1"
 DIMENSIONS = 384
@@ -48,26 +50,38 @@ class MiniLM:
         import numpy
         from tokenizers import BertWordPieceTokenizer
 
+        from a2m_retrieval.embed.late import Tokens, unpacked
+
         self._numpy = numpy
+        self._tokens = Tokens
+        self._unpacked = unpacked
         self._session = _session(threads)
         self._tokenizer = BertWordPieceTokenizer(str(vocabulary.PATH))
 
-    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """A unit vector a text: the mean of its tokens' states, over its parts weighted by their tokens.
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Of each text a unit vector, and the tokens of its first part.
 
-        A part is a window of the model. Only the first `PARTS` of a text count, and of its characters the
-        first `LONGEST`.
+        The vector is the mean of the tokens' states, over the text's parts weighted by their tokens. A part
+        is a window of the model. Only the first `PARTS` of a text count, and of its characters the first
+        `LONGEST`.
         """
         numpy = self._numpy
-        parts = [(at, part) for at, text in enumerate(texts) for part in self._parts(text)]
-        parts.sort(key=lambda pair: len(pair[1]))
+        parts = [(at, n, part) for at, text in enumerate(texts) for n, part in enumerate(self._parts(text))]
+        parts.sort(key=lambda place: len(place[2]))
         sums = numpy.zeros((len(texts), DIMENSIONS), numpy.float32)
+        tokens: dict[int, Tokens] = {}
         for start in range(0, len(parts), TOGETHER):
             group = parts[start : start + TOGETHER]
-            means = self._means([part for _, part in group])
-            for (at, part), mean in zip(group, means, strict=True):
-                sums[at] += len(part) * mean
-        return (sums / numpy.linalg.norm(sums, axis=1, keepdims=True)).tolist()
+            for (at, n, part), states in zip(group, self._states([p for _, _, p in group]), strict=True):
+                sums[at] += len(part) * _unit(states.mean(axis=0))
+                if n == 0:
+                    tokens[at] = self._tokens(numpy.array(part, numpy.uint16), _unit(states))
+        return [Encoded(_unit(total).tolist(), tokens[at]) for at, total in enumerate(sums)]
+
+    def tokens(self, text: str, features: str | None) -> Tokens:
+        """The tokens of a text's first part, with the states that `features` hold if they are its own."""
+        held = None if features is None else self._unpacked(features, MODEL, DIMENSIONS)
+        return held or self._tokens(self._numpy.array(next(iter(self._parts(text))), self._numpy.uint16))
 
     def _parts(self, text: str) -> list[list[int]]:
         tokens = self._tokenizer.encode(encodable(text[:LONGEST]), add_special_tokens=False).ids
@@ -75,8 +89,8 @@ class MiniLM:
         cuts = range(0, min(len(tokens), MAX_TOKENS), size) or (0,)
         return [[_START, *tokens[cut : cut + size], _END] for cut in cuts]
 
-    def _means(self, parts: Sequence[Sequence[int]]) -> NDArray[numpy.float32]:
-        """The unit mean of each part's token states."""
+    def _states(self, parts: Sequence[Sequence[int]]) -> list[NDArray[numpy.float32]]:
+        """The states of each part's tokens."""
         numpy = self._numpy
         ids = numpy.zeros((len(parts), max(map(len, parts))), numpy.int64)
         mask = numpy.zeros_like(ids)
@@ -85,8 +99,12 @@ class MiniLM:
             mask[row, : len(part)] = 1
         feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
         states = self._session.run(None, feeds)[0]
-        sums = numpy.einsum("pts,pt->ps", states, mask.astype(numpy.float32))
-        return sums / numpy.linalg.norm(sums, axis=1, keepdims=True)
+        return [states[row, : len(part)] for row, part in enumerate(parts)]
+
+
+def _unit(vectors: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
+    """The vectors of the last axis at length 1."""
+    return vectors / (vectors**2).sum(axis=-1, keepdims=True) ** 0.5
 
 
 def check_installed() -> None:

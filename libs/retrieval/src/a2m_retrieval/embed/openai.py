@@ -12,15 +12,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from a2m_protocol.credentials import TokenFile
 from a2m_protocol.errors import TransportError, unavailable
-from a2m_retrieval.embed.port import Kind, batches, encodable
+from a2m_retrieval.embed.port import Encoded, Kind, batches, encodable
 from a2m_retrieval.metric import Metric
+
+if TYPE_CHECKING:
+    from a2m_retrieval.embed.late import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -101,13 +104,20 @@ class OpenAIEmbedder:
     def reads(self, text: str) -> bool:  # noqa: ARG002 what an endpoint's model reads is not known here
         return True
 
+    def tokens(self, text: str, features: str | None) -> Tokens | None:  # noqa: ARG002 an endpoint tells of vectors alone
+        return None
+
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
+        """The vectors alone."""
         prefix = self._prefixes[kind]
         sent = [encodable(prefix + (text[: self._max_characters].strip() or ".")) for text in texts]
         found: list[list[float]] = []
         for batch in batches(sent, self._batch, self._batch_characters):
             found += await self._taken(batch)
         return found
+
+    async def encode(self, texts: Sequence[str], *, kind: Kind) -> list[Encoded]:
+        return [Encoded(vector) for vector in await self.embed(texts, kind=kind)]
 
     async def _taken(self, batch: list[str]) -> list[list[float]]:
         """The vectors of a batch, which is parted, and a text halved, as long as the endpoint refuses it."""

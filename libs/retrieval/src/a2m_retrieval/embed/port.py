@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from a2m_retrieval.metric import Metric
 
+if TYPE_CHECKING:
+    from a2m_retrieval.embed.late import Tokens
+
 Kind = Literal["document", "query"]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A text as a model sees it: its vector, and its tokens where the model tells of them."""
+
+    vector: list[float]
+    tokens: Tokens | None = None
 
 
 class Embedder(Protocol):
@@ -39,8 +51,15 @@ class Embedder(Protocol):
         """Whether a vector of the text says enough; a query that is not read is better asked by words."""
         ...
 
-    async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
-        """One vector a text, in their order: float32 numbers, of length 1.
+    def tokens(self, text: str, features: str | None) -> Tokens | None:
+        """The tokens of a text at once, with the states that `features` keep if this model packed them.
+
+        None where the model does not tell of tokens.
+        """
+        ...
+
+    async def encode(self, texts: Sequence[str], *, kind: Kind) -> list[Encoded]:
+        """Each text as the model sees it, in their order: the vector of float32 numbers, of length 1.
 
         Any text has one: what is longer than the model reads is shortened, and a blank one gets a vector
         that says nothing. A query does not wait for documents that are being embedded, and a call may be

@@ -9,6 +9,7 @@ from a2m_protocol.errors import JsonObject
 from a2m_protocol.types import Capability
 from a2m_server.call import Call
 from a2m_server.methods import (
+    context,
     eventing,
     extensions,
     facts,
@@ -56,8 +57,11 @@ EXTENSIONS: Mapping[str, tuple[str, Answer]] = {
     "memory/list": ("list", extensions.list_entries),
     "memory/read": ("list", extensions.read),
     "memory/touch": ("touch", extensions.touch),
+    "memory/embed": ("embed", extensions.embed),
+    "memory/reembed": ("reembed", reorganizing.reembed),
     "memory/settle": ("arrivals", extensions.settle),
     "memory/remnants": ("verify", remnants.remnants),
     "memory/erase": ("erase", remnants.erase),
+    "memory/context": ("context", context.context),
 }
 """Methods of our own, each with the extension that it belongs to."""

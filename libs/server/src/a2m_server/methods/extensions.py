@@ -13,11 +13,21 @@ from pydantic import Field, ValidationError
 
 from a2m_protocol.clock import MAX_SEQ, format_ms, parse_ms
 from a2m_protocol.errors import Json, JsonObject, invalid_params, scope_denied
-from a2m_protocol.types import Capability, Count, Model, Name, explain
+from a2m_protocol.types import MAX_FEATURES, MAX_NAME, Capability, Count, Model, Name, Vector, explain
 from a2m_server.call import Call, check_tiers
 from a2m_server.methods.reading import require_filter
 from a2m_server.params import checked
-from a2m_server.store import EVERYONE, Entry, Filter, Named, Reason, TierStore, Tombstone
+from a2m_server.store import (
+    EVERYONE,
+    Entry,
+    Filter,
+    Named,
+    Reason,
+    SearchingStore,
+    Seen,
+    TierStore,
+    Tombstone,
+)
 
 MAX_ENTRIES = 1_000
 REASONS: Mapping[str, Reason] = {"forgotten": "forgotten", "moved": "moved", "undo": "undo"}
@@ -58,12 +68,15 @@ async def tombstones(call: Call) -> JsonObject:
 
 
 async def list_entries(call: Call) -> JsonObject:
-    """Records without their content, oldest first, a page at a time; `more` says that it was full."""
+    """Records without their content, oldest first, a page at a time; `more` says that it was full.
+
+    `without` names a model of whose vectors they have none; the empty name stands for every model.
+    """
     check_tiers(call.params, ("tier",), call.info)
     require_filter(call, "key_prefix", Capability.KEYS)
     limit = _page_size(call)
     after = _position(call.params.raw("after"))
-    selected = replace(call.selected(), arrived=call.params.flag("arrived"))
+    selected = replace(call.selected(), arrived=call.params.flag("arrived"), without=_model(call, "without"))
     await call.server.accesses.settle()
     found = await tier_of(call).entries(selected, limit, after)
     entries: list[Json] = [_entry(entry) for entry in found]
@@ -87,6 +100,18 @@ async def settle(call: Call) -> JsonObject:
     return {}
 
 
+async def embed(call: Call) -> JsonObject:
+    """Keep what a model saw in records that are named by id and etag; whether it was kept, of each."""
+    seen = [Seen(**one.model_dump()) for one in _read(call, "records", _Seen)]
+    if len({one.id for one in seen}) < len(seen):
+        raise invalid_params("records: expected each id once")
+    if len({len(one.embedding) for one in seen}) > 1:
+        raise invalid_params("records: expected embeddings of one width")
+    await guard(call, [one.id for one in seen])
+    outcomes = await cast("SearchingStore", call.store).embed(seen) if seen else {}
+    return {"outcomes": {**outcomes}}
+
+
 async def touch(call: Call) -> JsonObject:
     """Count one access a mention."""
     ids = call.params.required_ids()
@@ -104,6 +129,12 @@ async def touch(call: Call) -> JsonObject:
 class _Named(Model):
     id: Name
     etag: str
+
+
+class _Seen(_Named):
+    embedding: Vector
+    embedding_model: Name
+    features: Annotated[str, Field(max_length=MAX_FEATURES)] | None = None
 
 
 class _Tombstone(Model):
@@ -131,6 +162,14 @@ def _read(call: Call, name: str, model: type[_Item]) -> list[_Item]:
         except ValidationError as error:
             raise invalid_params(explain(error, f"{name}[{index}]")) from error
     return items
+
+
+def _model(call: Call, name: str) -> str | None:
+    """The name of a model, which may be empty."""
+    model = call.params.text(name)
+    if model is not None and len(model) > MAX_NAME:
+        raise invalid_params(f"{name}: expected the name of a model, of at most {MAX_NAME} characters")
+    return model
 
 
 def _page_size(call: Call) -> int:

@@ -9,10 +9,15 @@ from dataclasses import replace
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import Json, JsonObject, invalid_params, not_supported
 from a2m_protocol.types import Capability
+from a2m_protocol.where import Where
 from a2m_server import prompt
 from a2m_server.call import Call
 from a2m_server.params import DEFAULT_RECALL
-from a2m_server.store import Degraded, Found, Page, Search
+from a2m_server.records import in_order_of_keys
+from a2m_server.store import KEYED, Degraded, Found, Page, Search
+
+ORDERS = ("seq", "key")
+"""The orders of a timeline; the first is that of writing, and the default."""
 
 
 async def recall(call: Call) -> JsonObject:
@@ -31,6 +36,8 @@ async def recall(call: Call) -> JsonObject:
         embedding=embedding,
         embedding_model=params.name("embedding_model") if call.privileged and embedding is not None else None,
         vectors=call.vectors,
+        features=params.flag("features") and call.privileged,
+        explain=params.flag("explain"),
     )
     await call.server.accesses.settle()
     found = await call.store.search(search)
@@ -38,7 +45,11 @@ async def recall(call: Call) -> JsonObject:
         found = replace(found, records=[r for r in found.records if (r.score or 0.0) >= min_score])
     if touch and not call.info.read_only:
         call.server.accesses.count([r.id for r in found.records], format_ms(time.time_ns() // 1_000_000))
-    result = _answer(call, found)
+    result = _answer(call, found, features=search.features)
+    if found.ranked_by is not None:
+        result["ranked_by"] = found.ranked_by
+    if search.explain:
+        result |= _explained(call, found)
     if rendering is not None:
         result |= rendering.render(found.records, newest_first=False)
     return result
@@ -48,12 +59,18 @@ async def timeline(call: Call) -> JsonObject:
     _require_filters(call)
     rendering = _rendering(call)
     page = Page(call.matching(), call.params.limit(), vectors=call.vectors)
+    by_key = _ordered_by_key(call)
+    if by_key:
+        facts = replace(page.filter, where=Where((*page.filter.where.conditions, KEYED)))
+        page = replace(page, filter=facts)
     found = await call.store.timeline(page)
+    if by_key:
+        found = replace(found, records=in_order_of_keys(found.records))
     result = _answer(call, found)
     if found.elsewhere:
         result["elsewhere"] = True
     if rendering is not None:
-        result |= rendering.render(found.records, newest_first=True)
+        result |= rendering.render(found.records, newest_first=not by_key)
     return result
 
 
@@ -61,6 +78,19 @@ def require_filter(call: Call, name: str, capability: Capability) -> None:
     """Raise -32003 for a filter whose capability is not declared: dropping it would select more."""
     if not call.has(capability) and call.params.raw(name) is not None:
         raise not_supported(f"this server does not declare {capability}: leave `{name}` out")
+
+
+def _ordered_by_key(call: Call) -> bool:
+    """Whether a timeline is to be of facts, by key; no store has the first of them by an index."""
+    order = call.params.text("order") or ORDERS[0]
+    if order not in ORDERS:
+        raise invalid_params(f"order: {order[:40]!r} is not known; expected one of {', '.join(ORDERS)}")
+    if order != "key":
+        return False
+    require_filter(call, "order", Capability.KEYS)
+    if call.params.limit() is not None:
+        raise invalid_params("limit: cannot be given with order: key; narrow with key_prefix, tier or where")
+    return True
 
 
 def _require_filters(call: Call) -> None:
@@ -84,9 +114,19 @@ def _rendering(call: Call) -> prompt.Rendering | None:
     return prompt.parse(call.params.raw("prompt"))
 
 
-def _answer(call: Call, found: Found) -> JsonObject:
-    records: list[Json] = [*call.wire(found.records)]
+def _answer(call: Call, found: Found, *, features: bool = False) -> JsonObject:
+    records: list[Json] = [*call.wire(found.records, features=features)]
     return {"records": records, **silent(found.degraded)}
+
+
+def _explained(call: Call, found: Found) -> JsonObject:
+    """How each record came to its place; of a store that only tells of scores, its rank and score."""
+    explained: dict[str, Json] = {}
+    for at, record in enumerate(found.records):
+        told: JsonObject = {"tier": record.tier or call.info.name, "rank": at + 1, "score": record.score}
+        explained[record.id] = found.explained.get(record.id, told)
+    took: JsonObject = {part: round(seconds, 6) for part, seconds in found.took.items()}
+    return {"explained": explained, "suppressed": [*found.suppressed], "took": took}
 
 
 def silent(degraded: Sequence[Degraded]) -> JsonObject:

@@ -1,4 +1,4 @@
-"""`memory/promote` and `memory/consolidate`."""
+"""`memory/promote`, `memory/consolidate` and `memory/reembed`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import cast
 
 from a2m_protocol.errors import JsonObject
 from a2m_server import events
-from a2m_server.call import Call
-from a2m_server.store import Consolidated, TieredStore
+from a2m_server.call import Call, check_tiers
+from a2m_server.store import Consolidated, EmbeddingStore, TieredStore
 
 
 async def promote(call: Call) -> JsonObject:
@@ -27,6 +27,16 @@ async def consolidate(call: Call) -> JsonObject:
     result = await cast("TieredStore", call.store).consolidate()
     call.server.events.add(events.consolidated(result))
     return await told(call, result)
+
+
+async def reembed(call: Call) -> JsonObject:
+    """Give some records that lack a vector of the federation's model one: {embedded, left}.
+
+    One bounded step of a longer work: it is done when nothing is left.
+    """
+    check_tiers(call.params, ("tier",), call.info)
+    done = await cast("EmbeddingStore", call.store).reembed(call.params.name("tier"))
+    return {"embedded": done.embedded, "left": done.left}
 
 
 async def told(call: Call, result: Consolidated) -> JsonObject:

@@ -74,7 +74,7 @@ GROUP BY mark HAVING count(*) >= %(common)s
 UPDATE corpus SET documents = %(documents)s, mean = %(mean)s, baked = %(baked)s, churn = %(churn)s
 
 -- name: unbaked
-SELECT l.pk, r.content
+SELECT l.pk, r.content, r.metadata
 FROM lexical l JOIN records r ON r.pk = l.pk
 WHERE l.pk > %(after)s AND l.baked <> %(baked)s::real
 ORDER BY l.pk LIMIT %(limit)s

@@ -55,7 +55,7 @@ SELECT n.pk, n.distance
 FROM (
     SELECT v.pk, v.seq, v.vec $operator %(query)s AS distance
     FROM vectors v $join
-    WHERE v.active AND v.model IS NOT DISTINCT FROM %(model)s AND $filter
+    WHERE v.active AND v.model $model AND $filter
     ORDER BY v.vec::$type $operator %(query)s::$type
     LIMIT %(limit)s * $factor
 ) n
@@ -66,6 +66,6 @@ LIMIT %(limit)s
 -- By every vector that the filter leaves. A zero vector has no direction: it lies between near and far.
 SELECT v.pk, v.vec $operator %(query)s AS distance
 FROM vectors v $join
-WHERE v.active AND v.model IS NOT DISTINCT FROM %(model)s AND $filter
+WHERE v.active AND v.model $model AND $filter
 ORDER BY coalesce(nullif(v.vec $operator %(query)s, 'NaN'), 1), v.seq DESC, v.pk DESC
 LIMIT %(limit)s

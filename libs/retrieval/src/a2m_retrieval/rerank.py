@@ -1,0 +1,117 @@
+"""The rerank: what a model saw of a query held against what it saw of each candidate, on one scale.
+
+The evidence of a candidate is how near its tokens come to the query's (`late.most_similar`, each token of
+the query weighted by how much it tells) and, a little, the place that its own store gave it. A record's
+session is evidence too: of a conversation that is about the question, more than one turn is near to it.
+
+The weights were chosen on conversations and on documents; `benchmarks/recall.py` prints what they are worth,
+and what weights chosen without a conversation are worth on it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+
+from a2m_retrieval.embed.late import Tokens, most_similar
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """`place` of the evidence is that of the store's order, the rest that of the tokens.
+
+    `session` is how much the best `together` of a session count beside a record's own evidence, and `halving`
+    the place at which that of a store's order is half of that of its first.
+    """
+
+    place: float = 0.1
+    session: float = 0.9
+    together: int = 2
+    halving: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What is ranked: its tokens, its place in its store's order (the first is 0), and its session."""
+
+    tokens: Tokens
+    place: int
+    session: Hashable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for a candidate: `nearness` of its tokens, `place`, `session`, all in `score`; in 0..1."""
+
+    nearness: float
+    place: float
+    session: float
+    score: float
+
+
+def rerank(
+    query: Tokens, candidates: Sequence[Candidate], weights: Weights | None = None
+) -> list[Evidence] | None:
+    """The evidence for each candidate, in the order given; None where a query tells nothing to rank by."""
+    telling = _telling(query, candidates)
+    if not candidates or not telling.any():
+        return None
+    near = most_similar(query, [candidate.tokens for candidate in candidates]) @ telling / telling.sum()
+    spread = near.max() - near.min()
+    near = (near - near.min()) / spread if spread > 0 else near * 0
+    places = [candidate.place for candidate in candidates]
+    return weighed(near.tolist(), places, [c.session for c in candidates], weights or Weights())
+
+
+def weighed(
+    nearness: Sequence[float], places: Sequence[int], sessions: Sequence[Hashable | None], weights: Weights
+) -> list[Evidence]:
+    """Evidence from the nearness of each candidate, in 0..1, its place and its session."""
+    near = numpy.array(nearness)
+    ordered = weights.halving / (weights.halving + numpy.array(places))
+    own = (1 - weights.place) * near + weights.place * ordered
+    around = _around(sessions, own, weights.together)
+    scores = (own + weights.session * around) / (1 + weights.session)
+    columns = (nearness, ordered.tolist(), around.tolist(), scores.tolist())
+    return [Evidence(*row) for row in zip(*columns, strict=True)]
+
+
+def _telling(query: Tokens, candidates: Sequence[Candidate]) -> NDArray[numpy.float64]:
+    """How much each token of the query tells candidates apart: rare among them, and rare in the language.
+
+    BERT's vocabulary lists whole words by how frequent they were in what it was made of, so that the
+    logarithm of a token's place in it stands for its rarity (Zipf's law). What comes before is no word:
+    marks, single characters, and the tokens that every text has.
+    """
+    ids = query.ids.astype(numpy.int64)
+    held = numpy.zeros(len(ids))
+    for candidate in candidates:
+        held += numpy.isin(query.ids, candidate.tokens.ids)
+    count = len(candidates) + 1
+    here = numpy.log(count / (held + 0.5)) / numpy.log(count)
+    general = numpy.log(numpy.maximum(ids - FIRST_WORD, 1) + 1) / numpy.log(LAST_WORD - FIRST_WORD)
+    return numpy.where(ids > FIRST_WORD, numpy.maximum(here, 0) + general, 0.0)
+
+
+FIRST_WORD, LAST_WORD = 1_995, 30_000
+
+
+def _around(
+    sessions: Sequence[Hashable | None], own: NDArray[numpy.float64], together: int
+) -> NDArray[numpy.float64]:
+    """The mean evidence of the best of each record's session; of a record without one, its own."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for at, session in enumerate(sessions):
+        if session is not None:
+            members[session].append(at)
+    around = own.copy()
+    for places in members.values():
+        around[places] = numpy.sort(own[places])[::-1][:together].sum() / together
+    return around

@@ -1,0 +1,101 @@
+"""What puts the candidates of several tiers in one order: one model over all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from a2m_protocol.types import Record
+from a2m_retrieval.cross import CrossEncoder
+from a2m_retrieval.embed.port import Encoded
+from a2m_router.vectors import Vectors, text_of
+
+if TYPE_CHECKING:
+    from a2m_retrieval.embed.late import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A candidate: the record, its tier, and its place in that tier's order (the first is 0)."""
+
+    record: Record
+    tier: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked, and as the model sees it, if it does."""
+
+    text: str
+    encoded: Encoded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """A score in 0..1, and what it was made of."""
+
+    score: float
+    parts: Mapping[str, float]
+
+
+class Ranker(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    async def rank(self, query: Query, candidates: Sequence[Placed]) -> list[Opinion] | None:
+        """An opinion of each candidate, in their order; None where there is none to be had.
+
+        Raises `A2MError` where what it asks does not answer.
+        """
+        ...
+
+
+class Reranker:
+    """By what the packaged model kept of each record: `a2m_retrieval.rerank`, off the event loop."""
+
+    name = "rerank"
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+
+    async def rank(self, query: Query, candidates: Sequence[Placed]) -> list[Opinion] | None:
+        if query.encoded is None or query.encoded.tokens is None:
+            return None
+        return await asyncio.to_thread(self._rank, query.encoded.tokens, candidates)
+
+    def _rank(self, query: Tokens, candidates: Sequence[Placed]) -> list[Opinion] | None:
+        from a2m_retrieval.rerank import Candidate, rerank
+
+        found: list[Candidate] = []
+        for placed in candidates:
+            tokens = self._vectors.tokens(placed.record)
+            if tokens is None:
+                return None
+            record = placed.record
+            session = None if record.session is None else (record.owner, record.session)
+            found.append(Candidate(tokens, placed.place, session))
+        evidence = rerank(query, found)
+        if evidence is None:
+            return None
+        return [
+            Opinion(e.score, {"nearness": e.nearness, "place": e.place, "session": e.session})
+            for e in evidence
+        ]
+
+
+class CrossRanker:
+    """By a cross-encoder behind an endpoint, which reads the query and each candidate together."""
+
+    name = "cross-encoder"
+
+    def __init__(self, encoder: CrossEncoder) -> None:
+        self._encoder = encoder
+
+    async def rank(self, query: Query, candidates: Sequence[Placed]) -> list[Opinion] | None:
+        if not candidates:
+            return None
+        scores = await self._encoder.relevance(query.text, [text_of(placed.record) for placed in candidates])
+        return [Opinion(score, {"relevance": score}) for score in scores]
