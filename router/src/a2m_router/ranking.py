@@ -46,7 +46,10 @@ class Ranked:
 
 
 class Ranking:
-    """Merges the answers of tiers; the first of `rankers` that has an opinion decides."""
+    """Merges the answers of tiers; the first of `rankers` that has an opinion decides.
+
+    Scores that are all the same are no opinion: they would leave the order to how new the records are.
+    """
 
     def __init__(self, rankers: Sequence[Ranker], clock: Clock) -> None:
         self._rankers = rankers
@@ -63,16 +66,7 @@ class Ranking:
         records = {tier: found.records for tier, found in answers.items()}
         if search.text is None and search.embedding is None:
             return Found(merge.by_recency(records, search.limit), ranked_by=RECENCY)
-        by, ranked = FUSION, None
-        if search.embedding is None:
-            candidates = merge.distinct(records)
-            for record in recent:
-                candidates.setdefault(record.id, record)
-            placed = _placed(candidates.values(), records)
-            by, ranked = await self._opinions(query, placed) or (by, ranked)
-        if ranked is None:
-            fused = _placed(merge.by_rank(records, None, search.text), records)
-            ranked = [Ranked(c, c.record.score or 0.0, {}) for c in fused]
+        by, ranked = await self._opinions(search, query, records, recent) or (FUSION, _fused(search, records))
         kept, behind = apart(ranked, search.limit)
         best = [
             r.placed.record.model_copy(update={"score": r.score}) for r in [*kept, *(b for b, _ in behind)]
@@ -86,14 +80,27 @@ class Ranking:
             suppressed=tuple(_suppressed(ranked, why) for ranked, why in behind),
         )
 
-    async def _opinions(self, query: Query, candidates: Sequence[Placed]) -> tuple[str, list[Ranked]] | None:
+    async def _opinions(
+        self,
+        search: Search,
+        query: Query,
+        records: Mapping[str, Sequence[Record]],
+        recent: Sequence[Record],
+    ) -> tuple[str, list[Ranked]] | None:
+        """The candidates as the first ranker with an opinion of them orders them, and its name."""
+        if search.embedding is not None:
+            return None
+        found = merge.distinct(records)
+        for record in recent:
+            found.setdefault(record.id, record)
+        candidates = sorted(_placed(found.values(), records), key=lambda placed: placed.place)
         for ranker in self._rankers:
             try:
                 opinions = await ranker.rank(query, candidates)
             except A2MError as error:
                 log.warning("a recall was not ranked by %s: %s", ranker.name, error.message)
                 continue
-            if opinions is not None:
+            if opinions is not None and (len(opinions) == 1 or len({o.score for o in opinions}) > 1):
                 now = self._clock()
                 ranked = [_blended(c, o, now) for c, o in zip(candidates, opinions, strict=True)]
                 return ranker.name, sorted(ranked, key=lambda r: -r.score)
@@ -140,8 +147,12 @@ def _derived(record: Record, source: Record) -> bool:
 
 def _placed(found: Iterable[Record], answers: Mapping[str, Sequence[Record]]) -> list[Placed]:
     places = {(tier, r.id): at for tier, records in answers.items() for at, r in enumerate(records)}
-    placed = [Placed(r, r.tier or "", places.get((r.tier or "", r.id), LAST)) for r in found]
-    return sorted(placed, key=lambda p: p.place)
+    return [Placed(r, r.tier or "", places.get((r.tier or "", r.id), LAST)) for r in found]
+
+
+def _fused(search: Search, answers: Mapping[str, Sequence[Record]]) -> list[Ranked]:
+    placed = _placed(merge.by_rank(answers, None, search.text), answers)
+    return [Ranked(p, p.record.score or 0.0, {}) for p in placed]
 
 
 def _blended(placed: Placed, opinion: Opinion, now: int) -> Ranked:

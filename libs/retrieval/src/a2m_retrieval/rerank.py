@@ -60,8 +60,7 @@ def rerank(
     query: Tokens, candidates: Sequence[Candidate], weights: Weights | None = None
 ) -> list[Evidence] | None:
     """The evidence for each candidate, in the order given; None where a query tells nothing to rank by."""
-    telling = _telling(query, candidates)
-    if not candidates or not telling.any():
+    if not candidates or not (telling := _telling(query, candidates)).any():
         return None
     near = most_similar(query, [candidate.tokens for candidate in candidates]) @ telling / telling.sum()
     spread = near.max() - near.min()
