@@ -13,7 +13,7 @@ from a2m_protocol.types import Draft
 from a2m_router.federation import Federation
 from a2m_router.moves import as_draft
 from a2m_server.contract import where, within
-from a2m_server.store import EVERYONE, Filter, Page, Search
+from a2m_server.values import EVERYONE, Filter, Page, Search
 
 AGAIN = Draft(id="two", content="second words", session=SESSION, key="k")
 LATER = Draft(id="later", content="later words", session=SESSION, group="g")

@@ -14,7 +14,7 @@ from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft, Record
 from a2m_router.federation import Federation
 from a2m_server.contract import within
-from a2m_server.store import EVERYONE, Filter, Page, Search
+from a2m_server.values import EVERYONE, Filter, Page, Search
 
 if TYPE_CHECKING:
     from scenes import Scene

@@ -18,7 +18,7 @@ from a2m_router.moves import Mover, Pair
 from a2m_router.repair import Repairer, Verdict
 from a2m_router.tiers import Member
 from a2m_router.writes import Placer
-from a2m_server.store import Deleted, Filter, Named, Tombstone
+from a2m_server.values import Deleted, Filter, Named, Tombstone
 
 Patch = pytest.MonkeyPatch
 Removal = Callable[[Patch], None]

@@ -24,7 +24,8 @@ from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
 from a2m_server.events import EventLog
-from a2m_server.store import EVERYONE, TierStore
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE
 
 BEFORE = 1_700_000_000_000_000
 NOW = BEFORE + 1_000_000

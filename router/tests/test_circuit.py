@@ -22,7 +22,7 @@ from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.identity import LOCAL, Peer
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Filter, Page, Search
+from a2m_server.values import EVERYONE, Filter, Page, Search
 
 INTERVAL = 0.05
 TIMEOUT = 0.5

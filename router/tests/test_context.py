@@ -15,7 +15,7 @@ from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.identity import ANONYMOUS, LOCAL, Caller, Peer
 from a2m_server.memory import MemoryTier
-from a2m_server.store import Found, Search
+from a2m_server.values import Found, Search
 from conftest import CHAIN
 
 PARTS = ("transcript", "facts", "episodes", "procedures")

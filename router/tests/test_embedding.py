@@ -19,7 +19,7 @@ from a2m_router.tiers import Member
 from a2m_server.contract import draft, name, within
 from a2m_server.events import EventLog
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Filter, Page, Search
+from a2m_server.values import EVERYONE, Filter, Page, Search
 from conftest import CHAIN
 
 Kind = Literal["document", "query"]

@@ -8,7 +8,7 @@ from a2m_protocol.errors import A2MError, Code
 from a2m_router.federation import Federation
 from a2m_server.contract import draft, moved, name, where, within
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, POOLED, Filter, Forgotten, Page, Scope, Search
+from a2m_server.values import EVERYONE, POOLED, Filter, Forgotten, Page, Scope, Search
 
 Stores = dict[str, MemoryTier]
 

@@ -10,7 +10,7 @@ from a2m_protocol.errors import A2MError, Code
 from a2m_router.federation import Federation
 from a2m_server.contract import draft, moved, name, within
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Filter, Page, Tombstone
+from a2m_server.values import EVERYONE, Filter, Page, Tombstone
 
 Stores = dict[str, MemoryTier]
 

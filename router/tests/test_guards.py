@@ -15,18 +15,7 @@ from a2m_router.tiers import Member
 from a2m_server.contract import draft, moved, name, where, within
 from a2m_server.events import EventLog, Kind
 from a2m_server.memory import MemoryTier
-from a2m_server.store import (
-    EVERYONE,
-    POOLED,
-    Deleted,
-    Filter,
-    Named,
-    Page,
-    Reason,
-    Scope,
-    Search,
-    StoreInfo,
-)
+from a2m_server.values import EVERYONE, POOLED, Deleted, Filter, Named, Page, Reason, Scope, Search, StoreInfo
 
 URL = "http://127.0.0.1:1"
 Stores = dict[str, MemoryTier]

@@ -20,7 +20,7 @@ from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Draft
 from a2m_router.forgets import Forgetter
 from a2m_router.repair import Repairer
-from a2m_server.store import Scope, Written
+from a2m_server.values import Scope, Written
 
 DETAILED = Draft(id="one", content="first words", session=SESSION, metadata={"a": 1})
 

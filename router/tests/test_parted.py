@@ -9,7 +9,7 @@ import pytest
 from a2m_router.federation import Federation
 from a2m_server.contract import draft, name
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE
+from a2m_server.values import EVERYONE
 
 Stores = dict[str, MemoryTier]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from a2m_protocol.types import Record
 from a2m_router import merge
 from a2m_router.policy import arrival, batches, overflow, standing, units
-from a2m_server.store import Entry, SessionInfo
+from a2m_server.values import Entry, SessionInfo
 
 
 def entry(at: int, group: str | None = None, **fields: object) -> Entry:

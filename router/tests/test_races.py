@@ -18,7 +18,7 @@ from a2m_protocol.types import Draft
 from a2m_router.federation import Federation
 from a2m_server.contract import draft, name, within
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Filter, Page, Scope, Search
+from a2m_server.values import EVERYONE, Filter, Page, Scope, Search
 
 Stores = Mapping[str, MemoryTier]
 

@@ -14,14 +14,16 @@ from a2m_retrieval.embed.local import LocalEmbedder
 from a2m_router.federation import Federation
 from a2m_router.rankers import Opinion, Placed, Query
 from a2m_router.ranking import FUSION, HALF_LIFE, Ranking, apart
+from a2m_router.remote import RemoteTier
 from a2m_router.tiers import Member
 from a2m_server.contract import draft, name, within
 from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.identity import LOCAL, Peer
 from a2m_server.memory import MemoryTier
+from a2m_server.params import Limits
 from a2m_server.records import record_of
-from a2m_server.store import EVERYONE, Filter, Found, Page, Search
+from a2m_server.values import EVERYONE, Filter, Found, Page, Search
 from conftest import CHAIN
 
 NOW = 2_000_000_000_000_000
@@ -31,6 +33,7 @@ class Fixed:
     """A ranker of opinions that are given by content; `away` or without one it has none."""
 
     name = "fixed"
+    most = 200
 
     def __init__(self, **scores: float) -> None:
         self.scores = scores
@@ -88,6 +91,13 @@ async def test_of_two_alike_the_newer_and_the_more_salient_come_first() -> None:
     assert told[1] == ["dear", "new", "x"]
     ranking = Ranking([Fixed(old=0.6, new=0.5)], lambda: NOW)
     assert (await order(ranking, ASKED, episodic=old, working=new))[1] == ["old", "new"]
+
+
+async def test_what_a_ranker_is_not_given_follows_in_the_order_of_the_tiers() -> None:
+    ranker = Fixed(a=0.1, b=0.9, c=1.0, d=1.0)
+    ranker.most = 2
+    answers = {"episodic": found("a", "c", "d"), "semantic": found("b")}
+    assert (await order(Ranking([ranker], lambda: NOW), ASKED, **answers))[1] == ["b", "a", "c", "d"]
 
 
 async def test_what_repeats_another_record_stands_behind_all_others_and_is_told() -> None:
@@ -225,3 +235,28 @@ async def test_a_client_is_told_how_a_recall_was_ranked_and_never_shown_features
     assert (await client.recall(where={"session": session}))["ranked_by"] == "recency"
     [first, *_] = (await federation.timeline(Page(within(session)))).records
     assert first.score is None
+
+
+async def over_the_wire(store: MemoryTier, limits: Limits) -> RemoteTier:
+    peer, dispatcher = Peer(LOCAL), Dispatcher(store, limits=limits)
+    remote = RemoteTier(Client(LocalTransport(lambda message: dispatcher.handle(message, peer))), "tier")
+    await remote.info()
+    return remote
+
+
+async def test_a_tier_is_asked_for_no_more_than_it_says_it_gives() -> None:
+    store, session = MemoryTier("other"), name()
+    await store.write([draft(f"boat {n}", session=session) for n in range(6)], EVERYONE)
+    remote = await over_the_wire(store, Limits(max_recall_limit=4))
+    for least in (None, 2, 9):
+        answer = await remote.search(Search(within(session), 150, text="boat", least=least))
+        assert len(answer.records) == 4
+
+
+async def test_candidates_that_weigh_much_are_left_out_but_never_what_was_asked_for() -> None:
+    store, session = MemoryTier("tier"), name()
+    heavy = "boat " + "x" * 900_000
+    await store.write([draft(heavy, session=session) for _ in range(6)], EVERYONE)
+    remote = await over_the_wire(store, Limits())
+    answer = await remote.search(Search(within(session), 150, text="boat", least=3))
+    assert len(answer.records) == 5, "three that were asked for, and two of less than two million"

@@ -19,7 +19,8 @@ from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.identity import ANONYMOUS, LOCAL, Caller, Peer
 from a2m_server.memory import MemoryTier
-from a2m_server.store import (
+from a2m_server.store import TierStore
+from a2m_server.values import (
     EVERYONE,
     Buried,
     Deleted,
@@ -31,7 +32,6 @@ from a2m_server.store import (
     Named,
     Reason,
     StoreInfo,
-    TierStore,
     Tombstone,
 )
 

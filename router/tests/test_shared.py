@@ -15,7 +15,7 @@ from a2m_router.leases import Leases, _key
 from a2m_router.link import PREFIX, connect
 from a2m_router.roster import SharedReaders
 from a2m_server.events import UNKNOWN, Event, Kind, Subscription, consolidated, forgotten, written
-from a2m_server.store import EVERYONE, Consolidated, Scope
+from a2m_server.values import EVERYONE, Consolidated, Scope
 
 PATIENCE = 5.0
 LEASE = 10.0

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from prometheus_client import CollectorRegistry
 
-from a2m_protocol.errors import unavailable
+from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_retrieval.embed.port import Encoded
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
@@ -17,7 +17,7 @@ from a2m_router.tiers import Member
 from a2m_server.contract import draft, name, within
 from a2m_server.events import EventLog
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Filter, Page, Search
+from a2m_server.values import EVERYONE, Filter, Page, Search
 from conftest import CHAIN
 
 Kind = Literal["document", "query"]
@@ -177,6 +177,27 @@ async def test_a_tier_with_vectors_of_another_width_is_left_without_ours(
     assert [kind for kind, _ in embedder.asked] == []
     found = (await federation.search(Search(Filter(), 2, text="river"))).records
     assert [record.content for record in found] == ["the river"]
+
+
+async def test_a_tier_that_a_wide_vector_moves_to_takes_what_follows_without_ours(
+    federation: Federation,
+) -> None:
+    wide, later = name(), name()
+    await federation.write([draft("wide", session=wide, embedding=[1.0, 0.0, 0.0])], EVERYONE)
+    await federation.write([draft("the river", session=later)], EVERYONE)
+    assert len((await federation.close_session(wide, EVERYONE)).moved) == 1
+    assert len((await federation.close_session(later, EVERYONE)).moved) == 1
+    found = (await federation.search(Search(Filter(), 2, text="river"))).records
+    assert [record.content for record in found] == ["the river"]
+
+
+async def test_a_wide_vector_is_refused_once_something_was_embedded(federation: Federation) -> None:
+    session = name()
+    await federation.write([draft("the river", session=session)], EVERYONE)
+    assert len((await federation.close_session(session, EVERYONE)).moved) == 1
+    with pytest.raises(A2MError) as refused:
+        await federation.write([draft("wide", embedding=[1.0, 0.0, 0.0])], EVERYONE)
+    assert refused.value.code == Code.EMBEDDING_MISMATCH
 
 
 async def test_describe_names_the_model(federation: Federation) -> None:

@@ -10,7 +10,7 @@ from router_guards import Patch, Removal
 from a2m_protocol.types import Draft
 from a2m_server.ledger import Ledger
 from a2m_server.memory import MemoryTier
-from a2m_server.store import Buried, Deleted, Named, Reason, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Named, Reason, Tombstone, Written
 
 
 def etags(patch: Patch) -> None:

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar, cast
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Record
-from a2m_server.store import Found
+from a2m_server.values import Found
 
 T = TypeVar("T")
 Fate = Literal["goes", "loses its answer", "lands late"]

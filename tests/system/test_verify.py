@@ -25,7 +25,8 @@ from a2m_semantic.store import SemanticStore
 from a2m_server.http import create_app
 from a2m_server.listen import Server, bind, url_of
 from a2m_server.settings import ServerSettings
-from a2m_server.store import EVERYONE, Filter, MemoryStore
+from a2m_server.store import MemoryStore
+from a2m_server.values import EVERYONE, Filter
 
 SECRET = "the heron nests by the weir"
 Cli = Callable[..., str]

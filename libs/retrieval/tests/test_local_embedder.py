@@ -10,6 +10,7 @@ import sys
 import threading
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -178,3 +179,9 @@ def test_what_does_not_embed_does_not_import_the_model() -> None:
     code += "print({'numpy', 'onnxruntime', 'tokenizers'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_library_that_runs_the_model_reports_nothing_and_leaves_no_file(tmp_path: Path) -> None:
+    program = "from a2m_retrieval.embed.minilm import MiniLM; MiniLM()"
+    subprocess.run([sys.executable, "-c", program], check=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert [*tmp_path.iterdir()] == []

@@ -2,7 +2,7 @@ import pytest
 
 from a2m_server.contract import EmbeddingContract, TierContract, draft
 from a2m_server.memory import DAY, MemoryTier
-from a2m_server.store import EVERYONE, Filter, Named, Tombstone
+from a2m_server.values import EVERYONE, Filter, Named, Tombstone
 
 
 class TestMemoryTier(TierContract, EmbeddingContract):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, cast
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from a2m_server.store import TierInfo
+from a2m_server.values import TierInfo
 
 Kind = Literal["working", "episodic", "semantic", "procedural"]
 Link = Literal["spill_to", "promote_to"]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
-from a2m_server.store import Entry
+from a2m_server.values import Entry
 
 Clock = Callable[[], int]
 """Microseconds since 1970."""

@@ -9,22 +9,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import cast
 
 from a2m_protocol.errors import A2MError, Code, invalid_params, not_supported
 from a2m_router.coordination import Locks
 from a2m_router.counts import Counts
 from a2m_router.listing import PAGE, every_entry
-from a2m_router.tiers import Member, Tiers
+from a2m_router.tiers import Member, Tiers, ask
 from a2m_router.vectors import Vectors
-from a2m_server.store import EVERYONE, Embedded, Entry, Filter, SearchingStore
+from a2m_server.store import SearchingStore
+from a2m_server.values import EVERYONE, Embedded, Entry, Filter, Seen
 
 BATCH = 64
 STEP = 4.0
 """Seconds after which a step of embedding anew begins no other batch."""
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
+REFUSED = 10_000
+"""How many records that the model refuses are remembered, so that they are not tried again each time."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +49,9 @@ class Embedding:
         self._unseen = counts.unseen
         self._interval = interval
         self._wake = asyncio.Event()
-        self._left: dict[tuple[str, str], int] = {}
+        self._learning = 0.0
+        self._tallies: dict[tuple[str, str], Embedded] = {}
+        self._refused: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         vectors.missed = self.wake
 
     @property
@@ -82,26 +89,19 @@ class Embedding:
         if tier is not None and not self._tiers.get(tier).embeds:
             raise invalid_params(f"tier {tier} does not keep vectors that are made by a federation")
         members = [m for m in self._tiers.members if (m.embeds if tier is None else m.name == tier)]
-        until = time.monotonic() + STEP
-        embedded, left = 0, 0
-        refused: A2MError | None = None
+        width = await self._vectors.width()
         for member in members:
-            try:
-                done = await self._step(member, model, until)
-            except A2MError as error:
-                if error.code != Code.EMBEDDING_MISMATCH:
-                    raise
-                refused = _other_width(member, error)
-                continue
-            embedded, left = embedded + done.embedded, left + done.left
-        if refused is not None and not embedded:
-            raise refused
-        return Embedded(embedded, left)
+            if not self._vectors.fits(member):
+                await self._check_room(member, model, width)
+        until = time.monotonic() + STEP
+        done = [await self._step(member, model, until) for member in members]
+        return Embedded(*map(sum, zip(*map(astuple, done), strict=True))) if done else Embedded(0, 0)
 
     async def _look(self) -> bool:
         """Embed all that waits, unless another router is at it; whether nothing was put off."""
         whole = True
         try:
+            await self._learn()
             async with self._locks.alone("embedding") as alone:
                 if not alone:
                     return False
@@ -121,54 +121,98 @@ class Embedding:
             whole = False
         return whole
 
+    async def _learn(self) -> None:
+        """Ask the tiers now and then what they are: another router may have changed a width."""
+        if time.monotonic() >= self._learning:
+            self._learning = time.monotonic() + self._interval
+            await ask([member for member in self._tiers.members if member.embeds], Member.learn)
+
     async def _fill(self, member: Member) -> bool:
         """Embed what has no vector at all; whether nothing is left, as what changes under our hands is."""
         bare = Filter(EVERYONE, without="")
         waiting = self._unseen.labels(member.name)
         after: tuple[int, str] | None = None
+        whole = True
         while True:
             page = await member.store.entries(bare, PAGE, after)
-            kept = 0
-            for at in range(0, len(page), BATCH):
-                waiting.set(len(page) - kept)
-                kept += await self._embed(member, page[at : at + BATCH])
-            waiting.set(len(page) - kept)
+            wanted = self._takeable(member, page)
+            kept = refused = 0
+            for at in range(0, len(wanted), BATCH):
+                waiting.set(len(wanted) - kept - refused)
+                done = await self._embed(member, wanted[at : at + BATCH])
+                kept, refused = kept + done.embedded, refused + done.refused
+            left = len(wanted) - kept - refused
+            waiting.set(left)
             if not self._vectors.fits(member):
                 return True
-            if len(page) < PAGE and (kept == len(page) or not kept):
-                return after is None and kept == len(page)
+            if len(page) < PAGE and (not left or not kept):
+                return whole and not left
             # What was kept is listed no more; of a page that yielded nothing, go on behind it.
+            whole = bool(kept) or (whole and not left)
             after = None if kept else (page[-1].seq, page[-1].id)
 
+    async def _check_room(self, member: Member, model: str, width: int) -> None:
+        """Raise -32008 where a tier that has something to embed takes no vectors of our width."""
+        for entry in await member.store.entries(Filter(EVERYONE, without=model), 1, None):
+            # As the record never was: whatever the answer, nothing changes.
+            asked = Seen(entry.id, "", [1.0] + [0.0] * (width - 1), model)
+            try:
+                await cast("SearchingStore", member.store).embed([asked])
+            except A2MError as error:
+                raise _other_width(member, error) if error.code == Code.EMBEDDING_MISMATCH else error
+
     async def _step(self, member: Member, model: str, until: float) -> Embedded:
+        """Embed some of what lacks a vector of the model; what is left and refused is of the whole tier."""
         lacking = Filter(EVERYONE, without=model)
         key = (member.name, model)
-        page = await member.store.entries(lacking, PAGE, None)
-        if len(page) < PAGE:
-            self._left[key] = len(page)
-        elif self._left.get(key, 0) < PAGE:
-            self._left[key] = len(await every_entry(member.store, lacking))
-        kept = at = 0
-        while at < len(page) and (at == 0 or time.monotonic() < until):
-            kept += await self._embed(member, page[at : at + BATCH], anew=True)
+        tally = self._tallies.get(key)
+        if tally is None or tally.left < PAGE:
+            every = await every_entry(member.store, lacking)
+            left = len(self._takeable(member, every))
+            tally = Embedded(0, left, len(every) - left)
+        wanted = await self._first(member, lacking)
+        kept = refused = at = 0
+        while at < len(wanted) and (at == 0 or time.monotonic() < until):
+            done = await self._embed(member, wanted[at : at + BATCH], anew=True)
+            kept, refused = kept + done.embedded, refused + done.refused
             at += BATCH
-        self._left[key] -= kept
-        return Embedded(kept, self._left[key])
+        tally = self._tallies[key] = Embedded(kept, tally.left - kept - refused, tally.refused + refused)
+        return tally
 
-    async def _embed(self, member: Member, entries: Sequence[Entry], *, anew: bool = False) -> int:
+    async def _first(self, member: Member, selected: Filter) -> list[Entry]:
+        """The first of what is listed and not refused, as far as a page goes."""
+        after: tuple[int, str] | None = None
+        while True:
+            page = await member.store.entries(selected, PAGE, after)
+            wanted = self._takeable(member, page)
+            if wanted or len(page) < PAGE:
+                return wanted
+            after = (page[-1].seq, page[-1].id)
+
+    def _takeable(self, member: Member, entries: Sequence[Entry]) -> list[Entry]:
+        """Without those whose text the model refused."""
+        return [e for e in entries if (member.name, e.id, e.etag) not in self._refused]
+
+    async def _embed(self, member: Member, entries: Sequence[Entry], *, anew: bool = False) -> Embedded:
         """How many of a batch have a vector now; what changed meanwhile, or is on the move, has none."""
         ids = [entry.id for entry in entries if entry.arrival is None]
         records = await member.store.read(ids) if ids else []
-        seen = await self._vectors.seen(records)
+        seen, refused = await self._vectors.seen(records)
+        self._refused |= dict.fromkeys((member.name, record.id, record.etag) for record in refused)
+        while len(self._refused) > REFUSED:
+            self._refused.popitem(last=False)
+        kept = 0
         # An endpoint's width is known only now: another than the tier's is for `reembed` to bring in.
-        if not seen or not (anew or self._vectors.fits(member)):
-            return 0
-        outcomes = await cast("SearchingStore", member.store).embed(seen)
-        if member.info is None or member.info.dimensions != len(seen[0].embedding):
-            await member.learn()
-        return sum(outcomes.values())
+        if seen and (anew or self._vectors.fits(member)):
+            kept = sum((await cast("SearchingStore", member.store).embed(seen)).values())
+            if member.info is None or member.info.dimensions != len(seen[0].embedding):
+                await member.learn()
+        return Embedded(kept, len(entries) - kept - len(refused), len(refused))
 
 
 def _other_width(member: Member, error: A2MError) -> A2MError:
-    told = f"tier {member.name} keeps its width, for it is fixed by its settings or by vectors of callers"
+    told = (
+        f"nothing was embedded: tier {member.name} keeps its width, for it is fixed by its settings or by vectors "
+        "of callers (name another tier to leave it out)"
+    )
     return A2MError(error.code, f"{told}: {error.message}", error.data)

@@ -17,7 +17,7 @@ from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import A2MError
 from a2m_router.link import PREFIX, translated
 from a2m_server.events import RETAINED, Event, Held, Kind, Polled, Shelf, Subscription, Subscriptions, merges
-from a2m_server.store import Scope
+from a2m_server.values import Scope
 
 _STREAM = f"{PREFIX}events"
 _EPOCH = f"{PREFIX}events:epoch"

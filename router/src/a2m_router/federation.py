@@ -32,7 +32,7 @@ from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.vectors import Vectors
 from a2m_router.writes import Placer
 from a2m_server.events import Events
-from a2m_server.store import (
+from a2m_server.values import (
     Buried,
     Consolidated,
     Degraded,

@@ -11,7 +11,7 @@ from a2m_router.coordination import Clock, Locks, Readers, entry_locks, id_lock
 from a2m_router.listing import PAGE, every_entry
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask_all
-from a2m_server.store import EVERYONE, Entry, Filter, Forgotten, Tombstone
+from a2m_server.values import EVERYONE, Entry, Filter, Forgotten, Tombstone
 
 ROUNDS = 20
 

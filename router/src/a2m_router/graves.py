@@ -8,7 +8,7 @@ from a2m_protocol.errors import invalid_params
 from a2m_router.coordination import Locks, Readers, entry_locks, id_lock
 from a2m_router.listing import PAGE, every_entry
 from a2m_router.tiers import Tiers, ask_all
-from a2m_server.store import EVERYONE, Buried, Entry, Filter, Tombstone
+from a2m_server.values import EVERYONE, Buried, Entry, Filter, Tombstone
 
 
 class Graves:

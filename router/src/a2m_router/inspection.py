@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from a2m_protocol.errors import JsonObject
 from a2m_router.listing import PAGE
-from a2m_server.store import Degraded, Erased, Erasure, Inspected, Remnant
+from a2m_server.values import Degraded, Erased, Erasure, Inspected, Remnant
 
 T = TypeVar("T")
 

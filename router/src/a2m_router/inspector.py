@@ -10,18 +10,8 @@ from typing import cast
 from a2m_protocol.errors import A2MError
 from a2m_router.listing import PAGE, any_of
 from a2m_router.tiers import Member, Tiers
-from a2m_server.store import (
-    EVERYONE,
-    Degraded,
-    Erased,
-    Erasure,
-    Filter,
-    Forgotten,
-    HistoryStore,
-    Inspected,
-    Page,
-    Remnant,
-)
+from a2m_server.store import HistoryStore
+from a2m_server.values import EVERYONE, Degraded, Erased, Erasure, Filter, Forgotten, Inspected, Page, Remnant
 
 _BY_PROTOCOL = (
     "it lacks the extension `verify`: its timeline was looked at, and what else it keeps is not known"

@@ -24,13 +24,14 @@ from a2m_router.reunion import Reunion
 from a2m_router.tiers import Member, Tiers
 from a2m_server import events
 from a2m_server.events import Events
-from a2m_server.store import EVERYONE, Consolidated, Entry, Filter, Scope, Written
+from a2m_server.values import EVERYONE, Consolidated, Entry, Filter, Scope, Written
 
 Bucket = tuple[str | None, str | None]
 
 REMEMBERED = 10_000
 WORKERS = 4
 FIRST_PAUSE = 0.5
+CLOSE_ATTEMPTS = 4
 LONGEST_PAUSE = 60.0
 OVERLAP = 120_000_000
 """Microseconds that a look for grown groups goes back beyond the last one: longer than a move takes."""
@@ -151,11 +152,23 @@ class Keeper:
         below = self._below(entry)
         if below is None:
             return Consolidated()
-        leaving = units(await every_entry(entry.store, Filter(scope, any_of("session", [session]))))
-        moved = await self._mover.move(leaving, entry, below)
-        self._left(leaving)
-        for bucket in {(e.owner, e.session) for unit in leaving for e in unit.entries}:
-            self._counts.pop(bucket, None)
+        selected = Filter(scope, any_of("session", [session]))
+        moved = Moved()
+        for attempt in range(CLOSE_ATTEMPTS):
+            if attempt:
+                # Another move had a part of it, of this router or of another.
+                await asyncio.sleep(FIRST_PAUSE / 10 * 2**attempt)
+            leaving = units(await every_entry(entry.store, selected))
+            if not leaving:
+                break
+            done = await self._mover.move(leaving, entry, below)
+            moved.ids |= done.ids
+            moved.failed = done.failed
+            self._left(leaving)
+            for bucket in {(e.owner, e.session) for unit in leaving for e in unit.entries}:
+                self._counts.pop(bucket, None)
+            if done.failed is not None or not done.stayed:
+                break
         if moved.failed is not None:
             self._log(Consolidated(moved=moved.ids))
             raise moved.failed

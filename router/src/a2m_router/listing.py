@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from a2m_protocol.where import MAX_VALUES, Condition, Op, Scalar, Where
-from a2m_server.store import EVERYONE, Entry, Filter, TierStore
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE, Entry, Filter
 
 PAGE = 1_000
 """Entries that a tier lists in one answer."""

@@ -10,7 +10,10 @@ from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import bm25
 from a2m_retrieval.text import index_terms, query_terms, said
 from a2m_router.policy import newest
-from a2m_server.store import Entry, SessionInfo
+from a2m_server.values import Entry, SessionInfo
+
+READ = 10_000
+"""Characters of a candidate that are looked at for the words of a query."""
 
 
 def distinct(answers: Mapping[str, Sequence[Record]]) -> dict[str, Record]:
@@ -52,7 +55,8 @@ def by_rank(answers: Mapping[str, Sequence[Record]], limit: int | None, text: st
 def _by_words(found: Mapping[str, Record], text: str) -> list[str]:
     """Candidates by BM25 over the candidates, best first; those without a word of the query are left out."""
     ids = [*found]
-    scores = bm25([index_terms(said(found[i].content, found[i].metadata)) for i in ids], query_terms(text))
+    said_by = [said(found[i].content[:READ], found[i].metadata) for i in ids]
+    scores = bm25([index_terms(words) for words in said_by], query_terms(text))
     ranked = sorted(zip(scores, ids, strict=True), key=lambda pair: -pair[0])
     return [record_id for score, record_id in ranked if score > 0]
 

@@ -20,7 +20,7 @@ from a2m_router.policy import Unit, arrival, batches, standing, true_copy, units
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
 from a2m_router.vectors import Vectors
-from a2m_server.store import Deleted, Named
+from a2m_server.values import Deleted, Named
 
 BATCH = 100
 UNDO_ATTEMPTS = 5
@@ -171,7 +171,10 @@ class Mover:
         stale: dict[str, Record] = {}
         for _ in range(COPY_ATTEMPTS):
             drafts = [as_draft(record, source.name, salience) for record in pending.values()]
-            written = await target.store.transfer(await self._vectors.filled(drafts, target))
+            filled = await self._vectors.filled(drafts, target)
+            written = await target.store.transfer(filled)
+            if target.unfixed and any(draft.embedding is not None for draft in filled):
+                await target.learn()
             await self._reached("move: copied")
             refused = {w.id: w.reason for w in written if w.outcome == "refused" and w.reason != "exists"}
             held = {copy.id: copy for copy in await target.store.read([*pending])}

@@ -9,7 +9,7 @@ from typing import Literal
 
 from a2m_protocol.clock import parse_ms
 from a2m_protocol.types import Record
-from a2m_server.store import Entry
+from a2m_server.values import Entry
 
 Group = tuple[str | None, str | None, str]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,8 +42,13 @@ class Opinion:
 
 
 class Ranker(Protocol):
+    """`most` is how many candidates it is given at most, those first in their tiers' orders."""
+
     @property
     def name(self) -> str: ...
+
+    @property
+    def most(self) -> int: ...
 
     async def rank(self, query: Query, candidates: Sequence[Placed]) -> list[Opinion] | None:
         """An opinion of each candidate, in their order; None where there is none to be had.
@@ -57,6 +62,7 @@ class Reranker:
     """By what the packaged model kept of each record: `a2m_retrieval.rerank`, off the event loop."""
 
     name = "rerank"
+    most = 200
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors
@@ -69,16 +75,15 @@ class Reranker:
     def _rank(self, query: Tokens, candidates: Sequence[Placed]) -> list[Opinion] | None:
         from a2m_retrieval.rerank import Candidate, rerank
 
-        found: list[Candidate] = []
-        for placed in candidates:
-            tokens = self._vectors.tokens(placed.record)
-            if tokens is None:
-                return None
-            record = placed.record
-            session = None if record.session is None else (record.owner, record.session)
-            found.append(Candidate(tokens, placed.place, session))
-        evidence = rerank(query, found)
-        if evidence is None:
+        def seen() -> Iterator[Candidate]:
+            for placed in candidates:
+                record = placed.record
+                session = None if record.session is None else (record.owner, record.session)
+                if (tokens := self._vectors.tokens(record)) is not None:
+                    yield Candidate(tokens, placed.place, session)
+
+        evidence = rerank(query, seen())
+        if evidence is None or len(evidence) != len(candidates):
             return None
         return [
             Opinion(e.score, {"nearness": e.nearness, "place": e.place, "session": e.session})
@@ -90,6 +95,7 @@ class CrossRanker:
     """By a cross-encoder behind an endpoint, which reads the query and each candidate together."""
 
     name = "cross-encoder"
+    most = 100
 
     def __init__(self, encoder: CrossEncoder) -> None:
         self._encoder = encoder

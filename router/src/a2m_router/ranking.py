@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from a2m_protocol.errors import A2MError, Json, JsonObject
 from a2m_protocol.types import Record
@@ -13,7 +14,7 @@ from a2m_retrieval.text import index_words
 from a2m_router import merge
 from a2m_router.coordination import Clock
 from a2m_router.rankers import Opinion, Placed, Query, Ranker
-from a2m_server.store import Found, Search
+from a2m_server.values import Found, Search
 
 FUSION = "fusion"
 RECENCY = "recency"
@@ -29,11 +30,15 @@ CONTAINED = 0.8
 """The share of all their words that near-duplicates have in common; and of the words of the shorter of two
 of which one was derived from the other."""
 
+SMALL = 20_000
+"""Characters of all candidates up to which they are put in order at once rather than in a thread."""
+
 LAST = 1_000
 """The place of what no tier's search has found."""
 
+SHOWN = 50
 COMPARED = 2_000
-"""Characters of a record that are looked at for duplicates."""
+"""How many records are compared for repetitions, and how many characters of each."""
 
 log = logging.getLogger(__name__)
 
@@ -66,19 +71,10 @@ class Ranking:
         records = {tier: found.records for tier, found in answers.items()}
         if search.text is None and search.embedding is None:
             return Found(merge.by_recency(records, search.limit), ranked_by=RECENCY)
-        by, ranked = await self._opinions(search, query, records, recent) or (FUSION, _fused(search, records))
-        kept, behind = apart(ranked, search.limit)
-        best = [
-            r.placed.record.model_copy(update={"score": r.score}) for r in [*kept, *(b for b, _ in behind)]
-        ]
-        found = Found(best[: search.limit], ranked_by=by)
-        if not search.explain:
-            return found
-        return replace(
-            found,
-            explained={r.placed.record.id: _explained(r) for r in ranked},
-            suppressed=tuple(_suppressed(ranked, why) for ranked, why in behind),
-        )
+        opinions = await self._opinions(search, query, records, recent)
+        if sum(len(r.content) for found in records.values() for r in found) < SMALL:
+            return _arranged(search, records, opinions)
+        return await asyncio.to_thread(_arranged, search, records, opinions)
 
     async def _opinions(
         self,
@@ -95,25 +91,44 @@ class Ranking:
             found.setdefault(record.id, record)
         candidates = sorted(_placed(found.values(), records), key=lambda placed: placed.place)
         for ranker in self._rankers:
+            given, rest = candidates[: ranker.most], candidates[ranker.most :]
             try:
-                opinions = await ranker.rank(query, candidates)
+                opinions = await ranker.rank(query, given)
             except A2MError as error:
                 log.warning("a recall was not ranked by %s: %s", ranker.name, error.message)
                 continue
-            if opinions is not None and (len(opinions) == 1 or len({o.score for o in opinions}) > 1):
+            if opinions is not None and (len(given) == 1 or len({o.score for o in opinions}) > 1):
                 now = self._clock()
-                ranked = [_blended(c, o, now) for c, o in zip(candidates, opinions, strict=True)]
-                return ranker.name, sorted(ranked, key=lambda r: -r.score)
+                ranked = [_blended(c, o, now) for c, o in zip(given, opinions, strict=True)]
+                ranked.sort(key=lambda r: -r.score)
+                return ranker.name, [*ranked, *(Ranked(c, 0.0, {}) for c in rest)]
         return None
 
 
+def _arranged(
+    search: Search, records: Mapping[str, Sequence[Record]], opinions: tuple[str, list[Ranked]] | None
+) -> Found:
+    by, ranked = opinions or (FUSION, _fused(search, records))
+    kept, behind = apart(ranked, search.limit)
+    best = [*kept, *(ranked for ranked, _ in behind)][: search.limit]
+    shown = [r.placed.record.model_copy(update={"score": r.score}) for r in best]
+    if not search.explain:
+        return Found(shown, ranked_by=by)
+    return Found(
+        shown,
+        ranked_by=by,
+        explained={r.placed.record.id: _explained(r) for r in ranked},
+        suppressed=tuple(_suppressed(ranked, why) for ranked, why in behind),
+    )
+
+
 def apart(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], list[tuple[Ranked, JsonObject]]]:
-    """What to show first, and what only repeats it, with why; looked for as far as a result may reach."""
+    """What to show first, and what only repeats it, with why; the first `SHOWN` are compared."""
     kept: list[Ranked] = []
     behind: list[tuple[Ranked, JsonObject]] = []
     words: dict[str, frozenset[str]] = {}
     for at, one in enumerate(ranked):
-        if len(kept) >= limit or len(behind) > limit:
+        if len(kept) >= min(limit, SHOWN) or at >= 2 * SHOWN:
             return [*kept, *ranked[at:]], behind
         record = one.placed.record
         words[record.id] = frozenset(index_words(record.content[:COMPARED]))

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Capability, Record
 from a2m_protocol.where import Scalar
 from a2m_router import merge
@@ -17,7 +18,7 @@ from a2m_router.rankers import Query
 from a2m_router.ranking import Ranking
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.vectors import Vectors
-from a2m_server.store import Degraded, Entry, Fetched, Filter, Found, Page, Scope, Search, Sessions
+from a2m_server.values import Degraded, Entry, Fetched, Filter, Found, Page, Scope, Search, Sessions
 
 MARKED = 100_000
 CANDIDATES = 150
@@ -53,14 +54,23 @@ class Reading:
         query, began = Query(search.text or ""), time.perf_counter()
         if search.text is not None and search.embedding is None:
             query = Query(search.text, await self._vectors.query(search.text))
-            asked = by_words = replace(by_words, limit=max(search.limit, CANDIDATES), features=True)
+            seen = query.encoded is not None and query.encoded.tokens is not None
+            most = max(search.limit, CANDIDATES)
+            asked = by_words = replace(by_words, limit=most, least=search.limit, features=seen)
         ours = query.encoded
         if ours is not None:
             asked = replace(asked, embedding=ours.vector, embedding_model=self._vectors.model)
 
         async def ask_one(member: Member) -> Found:
             able = member.has(Capability.EMBEDDINGS) if ours is None else self._vectors.fits(member)
-            return await member.store.search(asked if able else by_words)
+            try:
+                return await member.store.search(asked if able else by_words)
+            except A2MError as error:
+                if ours is None or error.code != Code.EMBEDDING_MISMATCH:
+                    raise
+            # Another router changed the width of its vectors.
+            await member.learn()
+            return await member.store.search(by_words)
 
         embedded = time.perf_counter()
         with self._readers.reading():
@@ -80,7 +90,7 @@ class Reading:
         """The newest of where records land, which a question may be about without a word in common."""
         if asked.text is None or self._tiers.read_only or self._tiers.entry not in members:
             return []
-        newest = replace(asked, text=None, embedding=None, limit=RECENT)
+        newest = replace(asked, text=None, embedding=None, limit=RECENT, least=None)
         entry = self._tiers.entry
         answers, _ = await ask([entry], lambda member: member.store.search(newest))
         return [*merge.distinct({tier: found.records for tier, found in answers.items()}).values()]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, cast
-
-from pydantic import TypeAdapter
+from typing import TypeVar
 
 from a2m_protocol.client import Client
-from a2m_protocol.clock import parse_ms, seq_of
 from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError, invalid_params
-from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Model, Record, metadata_text
-from a2m_protocol.where import Op, Where
-from a2m_router import inspection
+from a2m_protocol.types import MAX_RECORDS, Draft, Record, metadata_text
+from a2m_router import inspection, wire
 from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.listing import PAGE, every_entry
-from a2m_server.store import (
+from a2m_server.values import (
     Buried,
-    Degraded,
     Deleted,
     Entry,
     Erased,
@@ -32,7 +27,6 @@ from a2m_server.store import (
     Scope,
     Search,
     Seen,
-    SessionInfo,
     Sessions,
     StoreInfo,
     Tombstone,
@@ -60,6 +54,7 @@ class RemoteTier:
         self._client = client
         self._name = name
         self._circuit = Circuit(name, self._probe, probe_interval)
+        self._max_recall: int | None = None
 
     @property
     def silence(self) -> str | None:
@@ -77,24 +72,30 @@ class RemoteTier:
         await self._call("fetch", _READY)
 
     async def info(self) -> StoreInfo:
-        return await self._ask("describe", {}, _info)
+        told = await self._ask("describe", {}, wire.info)
+        self._max_recall = told.max_recall
+        return told
 
     async def counts(self, scope: Scope) -> dict[str, int]:
-        return await self._ask("describe", _scoped(scope), _counts)
+        return await self._ask("describe", wire.scoped(scope), wire.counts)
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
-        records: list[Json] = [_wire(draft) for draft in drafts]
-        return await self._ask("remember", {"records": records, **_scoped(scope)}, _written)
+        records: list[Json] = [wire.draft_json(draft) for draft in drafts]
+        return await self._ask("remember", {"records": records, **wire.scoped(scope)}, wire.written)
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         written: list[Written] = []
         for part in _by_weight(drafts, _weight):
-            records: list[Json] = [_wire(draft) for draft in part]
-            written += await self._ask("remember", {"records": records, "transfer": True}, _written)
+            records: list[Json] = [wire.draft_json(draft) for draft in part]
+            written += await self._ask("remember", {"records": records, "transfer": True}, wire.written)
         return written
 
     async def search(self, search: Search) -> Found:
-        params = _selecting(search.filter) | {"limit": search.limit, "touch": False}
+        limit = search.least or search.limit
+        limit = limit if self._max_recall is None else min(limit, self._max_recall)
+        params = wire.selecting(search.filter) | {"limit": limit, "touch": False}
+        if search.least is not None:
+            params["candidates"] = search.limit
         if search.text is not None:
             params["query"] = search.text
         if search.embedding is not None:
@@ -105,37 +106,35 @@ class RemoteTier:
             params["embeddings"] = True
         if search.features:
             params["features"] = True
-        return await self._ask("recall", params, _found)
+        return await self._ask("recall", params, wire.found)
 
     async def timeline(self, page: Page) -> Found:
         if page.filter.ids is not None or page.filter.words is not None:
             return await self._selected(page)
-        params = _selecting(page.filter)
+        params = wire.selecting(page.filter)
         if page.limit is not None:
             params["limit"] = page.limit
         if page.vectors:
             params["embeddings"] = True
-        return await self._ask("timeline", params, _found)
+        return await self._ask("timeline", params, wire.found)
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
-        return await self._ask("fetch", {"key": key, "embeddings": vectors, **_scoped(scope)}, _fetched)
-
-    async def forget(self, selected: Filter) -> Forgotten:
-        params = _selecting(selected)
-        if not params.keys() - {"owner"}:
-            raise invalid_params("tier: all of a tier that is not ours cannot be forgotten at once: name ids")
-        return await self._ask("forget", params, _forgotten)
-
-    async def sessions(self, scope: Scope) -> Sessions:
         return await self._ask(
-            "session/list",
-            _scoped(scope),
-            lambda told: Sessions(_Sessions.validate_python(told["sessions"]), _silent(told)),
+            "fetch", {"key": key, "embeddings": vectors, **wire.scoped(scope)}, wire.fetched
         )
 
+    async def forget(self, selected: Filter) -> Forgotten:
+        params = wire.selecting(selected)
+        if not params.keys() - {"owner"}:
+            raise invalid_params("tier: all of a tier that is not ours cannot be forgotten at once: name ids")
+        return await self._ask("forget", params, wire.forgotten)
+
+    async def sessions(self, scope: Scope) -> Sessions:
+        return await self._ask("session/list", wire.scoped(scope), wire.sessions)
+
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
-        params: JsonObject = {"ids": list(ids), "amount": amount, **_scoped(scope)}
-        return await self._ask("reinforce", params, lambda told: _Count.validate_python(told["reinforced"]))
+        params: JsonObject = {"ids": list(ids), "amount": amount, **wire.scoped(scope)}
+        return await self._ask("reinforce", params, wire.reinforced)
 
     async def touch(self, ids: Sequence[str], at: str) -> None:
         await self._call("touch", {"ids": list(ids), "at": at})
@@ -143,57 +142,49 @@ class RemoteTier:
     async def delete_if(
         self, named: Sequence[Named], reason: Reason, target: str | None
     ) -> dict[str, Deleted]:
-        params: JsonObject = {"records": _named(named), "reason": reason}
+        params: JsonObject = {"records": wire.named_json(named), "reason": reason}
         if target is not None:
             params["target"] = target
-        return await self._ask("forget_if", params, lambda told: _Deletions.validate_python(told["outcomes"]))
+        return await self._ask("forget_if", params, wire.deletions)
 
     async def tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
-        return await self._ask(
-            "tombstones", {"ids": list(ids)}, lambda told: _Tombstones.validate_python(told["tombstones"])
-        )
+        return await self._ask("tombstones", {"ids": list(ids)}, wire.tombstones)
 
     async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
         params: JsonObject = {"limit": limit}
         if after is not None:
             params["after"] = list(after)
-        return await self._ask(
-            "tombstones", params, lambda told: _Tombstones.validate_python(told["tombstones"])
-        )
+        return await self._ask("tombstones", params, wire.tombstones)
 
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         outcomes: dict[str, Buried] = {}
         for part in _parts(tombstones, PAGE):
-            graves = cast("list[Json]", _Tombstones.dump_python(list(part), exclude_none=True))
-            outcomes |= await self._ask(
-                "tombstones", {"tombstones": graves}, lambda told: _Burials.validate_python(told["outcomes"])
-            )
+            graves = wire.tombstones_json(part)
+            outcomes |= await self._ask("tombstones", {"tombstones": graves}, wire.burials)
         return outcomes
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
-        params = _selecting(selected) | {"limit": limit}
+        params = wire.selecting(selected) | {"limit": limit}
         if selected.arrived:
             params["arrived"] = True
         if selected.without is not None:
             params["without"] = selected.without
         if after is not None:
             params["after"] = list(after)
-        return await self._ask("list", params, lambda told: _Entries.validate_python(told["entries"]))
+        return await self._ask("list", params, wire.entries)
 
     async def read(self, ids: Sequence[str]) -> list[Record]:
-        return await self._ask("read", {"ids": list(ids)}, _records)
+        return await self._ask("read", {"ids": list(ids)}, wire.records)
 
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         outcomes: dict[str, bool] = {}
         for part in _by_weight(seen, _weight_seen):
-            records = cast("list[Json]", _Seen.dump_python([*part], exclude_none=True))
-            outcomes |= await self._ask(
-                "embed", {"records": records}, lambda told: _Embeddings.validate_python(told["outcomes"])
-            )
+            records = wire.seen_json(part)
+            outcomes |= await self._ask("embed", {"records": records}, wire.embeddings)
         return outcomes
 
     async def settle(self, named: Sequence[Named]) -> None:
-        await self._call("settle", {"records": _named(named)})
+        await self._call("settle", {"records": wire.named_json(named)})
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         return await inspection.remnants(self._ask, ids)
@@ -242,147 +233,6 @@ class RemoteTier:
 
 _READY: JsonObject = {"key": "a2m/ready", "owner": None}
 """A fact that nobody has: it costs a look in the database and no counting."""
-
-
-class _Vectors(Model, strict=False):
-    dimensions: int | None = None
-    metric: str = "cosine"
-    metrics: tuple[str, ...] = ("cosine",)
-    model: str | None = None
-
-
-class _Counted(Model):
-    name: str
-    count: int
-
-
-class _Described(Model, strict=False):
-    name: str
-    capabilities: list[str]
-    kind: str | None = None
-    extensions: tuple[str, ...] = ()
-    read_only: bool = False
-    count: int | None = None
-    tiers: tuple[_Counted, ...] = ()
-    embeddings: _Vectors | None = None
-
-
-_KNOWN = frozenset(Capability)
-_Count = TypeAdapter(int)
-_Sessions = TypeAdapter(list[SessionInfo])
-_Tombstones = TypeAdapter(list[Tombstone])
-_Entries = TypeAdapter(list[Entry])
-_Deletions = TypeAdapter(dict[str, Deleted])
-_Seen = TypeAdapter(list[Seen])
-_Embeddings = TypeAdapter(dict[str, bool])
-_Burials = TypeAdapter(dict[str, Buried])
-_Receipts = TypeAdapter(list[Written])
-_Objects = TypeAdapter(list[dict[str, Any]])
-
-
-def _info(told: JsonObject) -> StoreInfo:
-    described = _Described.model_validate(told)
-    vectors = described.embeddings or _Vectors()
-    return StoreInfo(
-        name=described.name,
-        kind=described.kind,
-        capabilities=frozenset(Capability(name) for name in described.capabilities if name in _KNOWN),
-        extensions=frozenset(described.extensions),
-        read_only=described.read_only,
-        dimensions=vectors.dimensions,
-        metric=vectors.metric,
-        metrics=vectors.metrics,
-        embedding_model=vectors.model,
-    )
-
-
-def _counts(told: JsonObject) -> dict[str, int]:
-    described = _Described.model_validate(told)
-    if described.count is not None:
-        return {described.name: described.count}
-    return {tier.name: tier.count for tier in described.tiers}
-
-
-def _scoped(scope: Scope) -> JsonObject:
-    """`owner` on the wire: left out for everything, null for pooled records, a name for that owner's."""
-    if scope.readable is None:
-        return {}
-    return {"owner": scope.owner}
-
-
-def where_json(where: Where) -> JsonObject:
-    """A filter as JSON, which parses back to the same; equalities in the protocol's own form."""
-    operators: dict[str, JsonObject] = {}
-    for condition in where.conditions:
-        value: Json = list(condition.values) if condition.op is Op.IN else condition.value
-        operators.setdefault(condition.field, {})[condition.op] = value
-    return {field: ops[Op.IN] if ops.keys() == {Op.IN} else ops for field, ops in operators.items()}
-
-
-def _selecting(selected: Filter) -> JsonObject:
-    params = _scoped(selected.scope)
-    if selected.where:
-        params["where"] = where_json(selected.where)
-    if selected.key_prefix is not None:
-        params["key_prefix"] = selected.key_prefix
-    if selected.ids is not None:
-        params["ids"] = list(selected.ids)
-    if selected.words is not None:
-        params["query"] = " ".join(selected.words)
-    return params
-
-
-def _wire(draft: Draft) -> JsonObject:
-    fields = cast("JsonObject", draft.model_dump(exclude_none=True, exclude={"chosen", "tier"}))
-    for name, default in (("revision", 0), ("moves", 0), ("access_count", 0), ("status", "active")):
-        if fields[name] == default:
-            del fields[name]
-    if not fields["aliases"]:
-        del fields["aliases"]
-    return fields
-
-
-def _named(named: Sequence[Named]) -> list[Json]:
-    return [{"id": name.id, "etag": name.etag} for name in named]
-
-
-def _written(told: JsonObject) -> list[Written]:
-    if "written" in told:
-        return _Receipts.validate_python(told["written"])
-    return [Written(str(record_id), "created") for record_id in cast("list[str]", told["ids"])]
-
-
-def _fetched(told: JsonObject) -> Fetched:
-    record = told["record"]
-    return Fetched(None if record is None else _record(cast("JsonObject", record)), _silent(told))
-
-
-def _forgotten(told: JsonObject) -> Forgotten:
-    """The receipt; a server that is not ours says how many, not which."""
-    count = _Count.validate_python(told["forgotten"])
-    ids = cast("list[str]", told.get("ids") or [])
-    return Forgotten(ids, {} if ids else {"": count})
-
-
-def _records(told: JsonObject) -> list[Record]:
-    return [_record(record) for record in _Objects.validate_python(told["records"])]
-
-
-def _found(told: JsonObject) -> Found:
-    return Found(_records(told), elsewhere=told.get("elsewhere") is True, degraded=_silent(told))
-
-
-def _silent(told: JsonObject) -> tuple[Degraded, ...]:
-    """What a tier that is a federation itself says of its own."""
-    items = _Objects.validate_python(told.get("degraded") or [])
-    return tuple(Degraded(str(item["tier"]), str(item["reason"])) for item in items)
-
-
-def _record(fields: JsonObject) -> Record:
-    """A record; one of a server that is not ours is given the fields that we order and compare by."""
-    if "seq" not in fields or "etag" not in fields:
-        fields = {"seq": seq_of(parse_ms(str(fields["created_at"]))), "etag": "", **fields}
-    return Record.parse(fields)
 
 
 def _by_weight(items: Sequence[T], weigh: Callable[[T], int]) -> Iterator[Sequence[T]]:

@@ -19,7 +19,7 @@ from a2m_router.counts import Counts
 from a2m_router.listing import every_entry
 from a2m_router.policy import Unit, true_copy, units
 from a2m_router.tiers import Member, Tiers
-from a2m_server.store import EVERYONE, Filter, Named, Tombstone
+from a2m_server.values import EVERYONE, Filter, Named, Tombstone
 
 Verdict = Literal["settled", "finish", "undo", "forgotten"]
 

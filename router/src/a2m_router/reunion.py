@@ -9,7 +9,7 @@ from a2m_router.listing import any_of, every_entry
 from a2m_router.moves import Moved, Mover
 from a2m_router.policy import units
 from a2m_router.tiers import Tiers, ask_all
-from a2m_server.store import EVERYONE, Entry, Filter
+from a2m_server.values import EVERYONE, Entry, Filter
 
 Address = tuple[str | None, str]
 

@@ -17,7 +17,8 @@ from a2m_protocol.errors import (
 from a2m_protocol.types import Capability, Draft
 from a2m_protocol.where import Where
 from a2m_router.config import TierConfig
-from a2m_server.store import Degraded, StoreInfo, TierStore
+from a2m_server.store import TierStore
+from a2m_server.values import Degraded, StoreInfo
 
 T = TypeVar("T")
 
@@ -62,6 +63,11 @@ class Member:
         if self.config.kind == "working" or not self.writable or self.info is None:
             return False
         return "embed" in self.info.extensions
+
+    @property
+    def unfixed(self) -> bool:
+        """Whether the tier had no vector yet when it was last asked: the first one fixes their width."""
+        return self.info is not None and self.info.dimensions is None and self.has(Capability.EMBEDDINGS)
 
     async def learn(self) -> StoreInfo:
         self.info = await self.store.info()

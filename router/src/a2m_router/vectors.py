@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,14 @@ from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.embed.port import Embedder, Encoded
 from a2m_router.counts import Counts
 from a2m_router.tiers import Member
-from a2m_server.store import Seen
+from a2m_server.values import Seen
 
 if TYPE_CHECKING:
     from a2m_retrieval.embed.late import Tokens
 
+PLAIN = "a"
+"""A text that every model takes."""
+QUERIES = 64
 SPEAKER = "speaker"
 """The metadata in which transcripts name who speaks."""
 
@@ -33,6 +37,7 @@ class Vectors:
     def __init__(self, embedder: Embedder | None, counts: Counts) -> None:
         self._embedder = embedder
         self._counts = counts
+        self._queries: OrderedDict[str, asyncio.Task[Encoded | None]] = OrderedDict()
         self.missed: Callable[[], None] = lambda: None
         """Called where records went without vectors that they could have had."""
 
@@ -41,6 +46,9 @@ class Vectors:
             await self._embedder.open()
 
     async def close(self) -> None:
+        for task in self._queries.values():
+            task.cancel()
+        self._queries.clear()
         if self._embedder is not None:
             await self._embedder.close()
 
@@ -53,16 +61,30 @@ class Vectors:
         return None if self._embedder is None else self._embedder.dimensions
 
     async def query(self, text: str) -> Encoded | None:
-        """A query as the model sees it; None where it sees nothing in it, and words have to do."""
+        """A query as the model sees it; None where it sees nothing in it, and words have to do.
+
+        The last few are remembered: a turn asks several tiers, and more than once, for one text.
+        """
         if self._embedder is None or not text.strip() or not self._embedder.reads(text):
             return None
+        if text not in self._queries:
+            self._queries[text] = asyncio.create_task(self._query(self._embedder, text))
+            while len(self._queries) > QUERIES:
+                self._queries.popitem(last=False)
+        self._queries.move_to_end(text)
+        return await asyncio.shield(self._queries[text])
+
+    async def _query(self, embedder: Embedder, text: str) -> Encoded | None:
+        found: Encoded | None = None
         try:
-            [encoded] = await self._embedder.encode([text], kind="query")
+            [found] = await embedder.encode([text], kind="query")
+            self._counts.embedded.labels("query").inc()
         except A2MError as error:
             log.warning("a query goes without a vector: %s", error.message)
-            return None
-        self._counts.embedded.labels("query").inc()
-        return encoded
+        finally:
+            if found is None:
+                self._queries.pop(text, None)
+        return found
 
     def tokens(self, record: Record) -> Tokens | None:
         """What the model saw of a record's tokens, or which they are; None where it does not tell of any."""
@@ -90,15 +112,45 @@ class Vectors:
             filled[at] = drafts[at].model_copy(update=update)
         return filled
 
-    async def seen(self, records: Sequence[Record]) -> list[Seen]:
-        """What the model sees in records, blank ones too; raises what keeps it from that."""
+    async def width(self) -> int:
+        """The width of the model's vectors, which an endpoint tells with its first answer; raises without."""
+        assert self._embedder is not None, "there is a model"  # noqa: S101 for the type checker
+        if self._embedder.dimensions is not None:
+            return self._embedder.dimensions
+        [encoded] = await self._embedder.encode([PLAIN], kind="document")
+        return len(encoded.vector)
+
+    async def seen(self, records: Sequence[Record]) -> tuple[list[Seen], list[Record]]:
+        """What the model sees in records, blank ones too, and those that it refuses for good.
+
+        Raises what keeps it from all of them.
+        """
         if self._embedder is None or not records:
-            return []
-        encoded = await self._encoded(records)
-        model = self._embedder.model
+            return [], []
+        try:
+            return await self._seen(records), []
+        except A2MError as error:
+            if error.retryable:
+                raise
+        # Raises where it is not the texts that are refused.
+        await self._embedder.encode([PLAIN], kind="document")
+        seen: list[Seen] = []
+        refused: list[Record] = []
+        for record in records:
+            try:
+                seen += await self._seen([record])
+            except A2MError as error:
+                if error.retryable:
+                    raise
+                log.warning("record %s goes without a vector: %s", record.id, error.message)
+                refused.append(record)
+        return seen, refused
+
+    async def _seen(self, records: Sequence[Record]) -> list[Seen]:
+        model = self.model or ""
         return [
             Seen(record.id, record.etag, vector, model, features)
-            for record, (vector, features) in zip(records, encoded, strict=True)
+            for record, (vector, features) in zip(records, await self._encoded(records), strict=True)
         ]
 
     async def _encoded(self, records: Sequence[Draft | Record]) -> list[tuple[list[float], str | None]]:

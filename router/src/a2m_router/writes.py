@@ -16,7 +16,7 @@ from a2m_router.listing import any_of, every_entry
 from a2m_router.repair import Repairer
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
-from a2m_server.store import EVERYONE, Entry, Filter, Named, Scope, Tombstone, Written
+from a2m_server.values import EVERYONE, Entry, Filter, Named, Scope, Tombstone, Written
 
 log = logging.getLogger(__name__)
 

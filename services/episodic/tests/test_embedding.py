@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import psycopg
@@ -14,7 +15,7 @@ from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.store import EpisodicStore
 from a2m_protocol.errors import A2MError, Code
 from a2m_server.contract import draft
-from a2m_server.store import EVERYONE, Filter, Search, Seen
+from a2m_server.values import EVERYONE, Filter, Search, Seen
 
 INDEXES = "SELECT indexname FROM pg_indexes WHERE tablename = 'vectors' AND indexname LIKE 'vectors_cosine%'"
 BLANKS = ["", " \t\r\n", "\u3000\u00a0\u2003", "\x1c\x1f\x85"]
@@ -65,6 +66,38 @@ async def test_another_process_learns_of_a_new_width(postgres_database: Callable
     assert caught.value.code == Code.EMBEDDING_MISMATCH
     await first.close()
     await second.close()
+
+
+async def test_a_change_of_width_ends_though_the_request_has_timed_out(
+    postgres_database: Callable[[], str],
+) -> None:
+    url = postgres_database()
+    store = EpisodicStore(EpisodicSettings(url=SecretStr(url)))
+    await store.open()
+    one = draft("fact", embedding=[1.0, 0.0], embedding_model="m")
+    [wrote] = await store.write([one], EVERYONE)
+    with psycopg.connect(url) as reader:
+        # As long as somebody reads the old vectors they cannot be cleared.
+        reader.execute("SELECT FROM episodic.vectors")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await store.embed([Seen(one.id, wrote.etag, [0.0, 0.0, 1.0], "wide")])
+        assert (await store.info()).dimensions == 2
+    async with asyncio.timeout(10):
+        while (await store.info()).dimensions != 3:  # noqa: ASYNC110 the change tells nobody
+            await asyncio.sleep(0.02)
+    [kept] = await store.read([one.id])
+    assert kept.embedding == [0.0, 0.0, 1.0]
+    await store.close()
+
+
+async def test_what_is_not_there_fixes_no_width(postgres_database: Callable[[], str]) -> None:
+    store = EpisodicStore(EpisodicSettings(url=SecretStr(postgres_database())))
+    await store.open()
+    assert await store.embed([Seen("nobody", "", [0.0, 1.0], "m")]) == {"nobody": False}
+    await store.write([draft("wide", embedding=[0.0, 0.0, 1.0])], EVERYONE)
+    assert (await store.info()).dimensions == 3
+    await store.close()
 
 
 async def test_a_width_that_the_settings_fix_stays(postgres_database: Callable[[], str]) -> None:

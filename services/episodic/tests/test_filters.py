@@ -9,7 +9,7 @@ from a2m_episodic.store import EpisodicStore
 from a2m_protocol.types import Draft
 from a2m_protocol.where import parse_where
 from a2m_server.contract import FIELDS, draft, name
-from a2m_server.store import EVERYONE, Filter, Page
+from a2m_server.values import EVERYONE, Filter, Page
 
 NUMBERS = [0, 1, 1.0, -0.0, 0.1, 0.30000000000000004, -7, 2**53, 2**53 + 1, 2.0**53, 10**23, 1e23]
 HUGE = [2**64, 2**70, -(2**70), 10**400, -(10**400), 1.7976931348623157e308, 5e-324, 10**22, 1e22]

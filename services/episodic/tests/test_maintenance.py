@@ -12,7 +12,7 @@ from a2m_episodic import indexes
 from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.store import EpisodicStore
 from a2m_server.contract import draft, name
-from a2m_server.store import EVERYONE, Filter, Search
+from a2m_server.values import EVERYONE, Filter, Search
 
 
 def quiet(url: str, **settings: object) -> EpisodicStore:

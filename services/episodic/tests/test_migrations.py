@@ -13,7 +13,7 @@ from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.store import EpisodicStore
 from a2m_protocol.errors import A2MError
 from a2m_server.contract import draft
-from a2m_server.store import EVERYONE
+from a2m_server.values import EVERYONE
 
 
 async def test_migrations_run_once_however_many_start_together(postgres_database: Callable[[], str]) -> None:

@@ -14,7 +14,7 @@ from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.store import EpisodicStore
 from a2m_protocol.where import parse_where
 from a2m_server.contract import FIELDS, draft
-from a2m_server.store import EVERYONE, Filter, Scope
+from a2m_server.values import EVERYONE, Filter, Scope
 
 
 @pytest.fixture(scope="module")

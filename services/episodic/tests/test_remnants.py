@@ -2,7 +2,7 @@
 
 from a2m_episodic.store import EpisodicStore
 from a2m_server.contract import draft, name
-from a2m_server.store import EVERYONE, Filter
+from a2m_server.values import EVERYONE, Filter
 
 PLANTS = {
     "words": "INSERT INTO words (pk, marks) VALUES (-1, '{2}')",

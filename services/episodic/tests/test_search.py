@@ -21,7 +21,7 @@ from a2m_retrieval.metric import Metric
 from a2m_retrieval.text import index_terms, query_terms
 from a2m_server.contract import FIELDS, draft, name, within
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Filter, Scope, Search
+from a2m_server.values import EVERYONE, Filter, Scope, Search
 
 ROWS = 20_000
 WIDTH = 24

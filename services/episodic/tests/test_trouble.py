@@ -15,7 +15,7 @@ from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.store import EpisodicStore
 from a2m_protocol.errors import A2MError
 from a2m_server.contract import draft, name, within
-from a2m_server.store import EVERYONE, Filter, Page
+from a2m_server.values import EVERYONE, Filter, Page
 
 
 @pytest.fixture(scope="module")

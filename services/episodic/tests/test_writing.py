@@ -8,7 +8,7 @@ import pytest
 from a2m_episodic.store import EpisodicStore
 from a2m_protocol.errors import A2MError, Code
 from a2m_server.contract import draft, moved, name, within
-from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Tombstone
+from a2m_server.values import EVERYONE, Filter, Named, Page, Scope, Tombstone
 
 
 async def test_concurrent_writers_of_one_id_write_it_once(store: EpisodicStore) -> None:

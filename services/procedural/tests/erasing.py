@@ -13,7 +13,7 @@ from pathlib import Path
 from a2m_procedural.store import Place, ProceduralStore
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
-from a2m_server.store import EVERYONE
+from a2m_server.values import EVERYONE
 
 
 async def die(path: Path, step: str) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from a2m_procedural.store import Place, ProceduralStore
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
-from a2m_server.store import EVERYONE, Filter, Named, Page, Tombstone
+from a2m_server.values import EVERYONE, Filter, Named, Page, Tombstone
 
 NOT_ALLOWED = 77
 PAGE = 4_096

@@ -10,7 +10,7 @@ import pytest
 from a2m_procedural.store import Place, ProceduralStore
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft, Provenance, Record
-from a2m_server.store import EVERYONE, Filter, Named, Page, Tombstone
+from a2m_server.values import EVERYONE, Filter, Named, Page, Tombstone
 
 Git = Callable[..., str]
 

@@ -15,7 +15,7 @@ import pytest
 
 from a2m_procedural.store import Place, ProceduralStore
 from a2m_protocol.types import Draft, Record
-from a2m_server.store import EVERYONE, Filter, Page
+from a2m_server.values import EVERYONE, Filter, Page
 
 Git = Callable[..., str]
 

@@ -9,7 +9,7 @@ import pytest
 
 from a2m_procedural.store import ProceduralStore
 from a2m_protocol.types import Draft
-from a2m_server.store import EVERYONE, Filter, Page, Tombstone
+from a2m_server.values import EVERYONE, Filter, Page, Tombstone
 
 Git = Callable[..., str]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from a2m_procedural.store import Place, ProceduralStore
 from a2m_protocol.types import Draft
-from a2m_server.store import EVERYONE, Filter, Named
+from a2m_server.values import EVERYONE, Filter, Named
 
 STEPS = ("made", "intended", "advanced", "followed", "applied")
 CALLS = ("create", "rewrite", "forget", "move")

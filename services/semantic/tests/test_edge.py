@@ -15,7 +15,7 @@ from a2m_protocol.types import Draft
 from a2m_semantic import edge
 from a2m_semantic.edge import EdgeEngine
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Search
+from a2m_server.values import EVERYONE, Filter, Named, Page, Scope, Search
 
 WRITER = """
 import asyncio, sys

@@ -18,7 +18,7 @@ from a2m_semantic.engine import Engine
 from a2m_semantic.filters import RANGES
 from a2m_semantic.server import IN_MEMORY, ServerEngine
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter, Page
+from a2m_server.values import EVERYONE, Filter, Page
 
 RECORD_FIELDS = frozenset(name for names in FIELDS.values() for name in names) - {"tier"}
 KEYS = ["a", "a.b", 'q"', "[]", "é", "k" * 200, "$x", ""]

@@ -13,7 +13,7 @@ from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
 from a2m_semantic.edge import EdgeEngine
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter
+from a2m_server.values import EVERYONE, Filter
 
 NEVER = 10_000.0
 PAGE = 4_096

@@ -7,7 +7,7 @@ import pytest
 from a2m_protocol.types import Draft
 from a2m_semantic.engine import Engine, Point, Terms, point_id
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter
+from a2m_server.values import EVERYONE, Filter
 
 X = point_id("record", "x")
 ELSEWHERE = point_id("other", "y")

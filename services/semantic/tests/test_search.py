@@ -17,7 +17,7 @@ from a2m_retrieval.text import index_terms, query_terms
 from a2m_semantic.edge import EdgeEngine
 from a2m_semantic.server import IN_MEMORY, ServerEngine
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter, Page, Search
+from a2m_server.values import EVERYONE, Filter, Page, Search
 
 RECORD_FIELDS = frozenset(name for names in FIELDS.values() for name in names) - {"tier"}
 MANY = 10_000

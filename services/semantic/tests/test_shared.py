@@ -9,10 +9,11 @@ import pytest
 from qdrant_client import AsyncQdrantClient
 
 from a2m_protocol.types import Draft
+from a2m_semantic import embedding
 from a2m_semantic.engine import Point, Stored
 from a2m_semantic.server import IN_MEMORY, ServerEngine
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter, Named, Search
+from a2m_server.values import EVERYONE, Filter, Named, Search, Seen
 
 
 class Replica(ServerEngine):
@@ -87,3 +88,25 @@ async def test_the_first_vector_of_any_service_fixes_the_width_of_all(replicas: 
     await replicas[0].write([Draft(id="v", content="v", embedding=[1.0, 2.0])], EVERYONE)
     found = await replicas[1].search(Search(Filter(), 5, embedding=[1.0, 2.0]))
     assert [record.id for record in found.records] == ["v"]
+
+
+async def test_each_service_tells_the_width_that_another_brought_in(replicas: list[SemanticStore]) -> None:
+    one = Draft(id="v", content="v", embedding=[1.0, 2.0], embedding_model="m")
+    [wrote] = await replicas[0].write([one], EVERYONE)
+    assert (await replicas[1].info()).dimensions == 2
+    await replicas[0].embed([Seen("v", wrote.etag, [1.0, 2.0, 3.0], "wide")])
+    assert [(await store.info()).dimensions for store in replicas] == [3, 3, 3]
+
+
+async def test_a_note_that_there_is_something_to_clear_outlives_what_others_note(
+    replicas: list[SemanticStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding, "STEP", 0.0)
+    one = Draft(id="v", content="v", embedding=[1.0, 2.0], embedding_model="m")
+    [wrote] = await replicas[0].write([one], EVERYONE)
+    await replicas[0].embed([Seen("v", wrote.etag, [1.0, 2.0, 3.0], "wide")])
+    # The mean length of texts is noted in the same place.
+    await replicas[1].write([Draft(id="long", content=" ".join(map(str, range(500))))], EVERYONE)
+    await replicas[2].open()
+    [cleared] = await replicas[2].read(["v"])
+    assert (cleared.embedding, cleared.embedding_model) == (None, None)

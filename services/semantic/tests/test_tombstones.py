@@ -8,7 +8,7 @@ from a2m_protocol.types import Draft
 from a2m_semantic.engine import All, Engine
 from a2m_semantic.points import WHOLE
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter, Tombstone
+from a2m_server.values import EVERYONE, Filter, Tombstone
 
 DAY_US = 86_400_000_000
 

@@ -12,7 +12,8 @@ from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft, Record
 from a2m_server.contract import where
 from a2m_server.memory import MemoryTier
-from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Search, TierStore, Tombstone
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE, Filter, Named, Page, Scope, Search, Tombstone
 from a2m_working.store import WorkingStore
 
 OWNERS = (None, "a", "b")

@@ -17,7 +17,7 @@ from a2m_engines.process import owned
 from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_protocol.types import Draft
 from a2m_server.contract import TierContract, draft, name, within
-from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Tombstone
+from a2m_server.values import EVERYONE, Filter, Named, Page, Scope, Tombstone
 from a2m_working.claims import Claims
 from a2m_working.layout import bucket_tag
 from a2m_working.root import Root

@@ -2,7 +2,8 @@ import pytest
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_server.contract import TierContract
-from a2m_server.store import Filter, TierStore
+from a2m_server.store import TierStore
+from a2m_server.values import Filter
 
 
 class TestWorkingStore(TierContract):

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from a2m_server.contract import draft, name, where, within
-from a2m_server.store import EVERYONE, Filter, Page, Scope
+from a2m_server.values import EVERYONE, Filter, Page, Scope
 from a2m_working.store import WorkingStore
 
 

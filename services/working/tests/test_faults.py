@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from a2m_engines.valkey import Valkey
 from a2m_protocol.errors import A2MError
 from a2m_server.contract import draft, name, within
-from a2m_server.store import EVERYONE, Filter, Named, Page
+from a2m_server.values import EVERYONE, Filter, Named, Page
 from a2m_working.settings import WorkingSettings
 from a2m_working.store import WorkingStore
 

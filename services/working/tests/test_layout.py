@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from a2m_protocol.types import Draft
 from a2m_server.contract import HOSTILE, draft, name, within
-from a2m_server.store import EVERYONE, Filter, Named, Page, Scope, Search
+from a2m_server.values import EVERYONE, Filter, Named, Page, Scope, Search
 from a2m_working.rows import draft_arguments, row_of
 from a2m_working.settings import WorkingSettings
 from a2m_working.store import WorkingStore

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from a2m_server.contract import draft, name
-from a2m_server.store import EVERYONE, Filter
+from a2m_server.values import EVERYONE, Filter
 from a2m_working.layout import bucket_tag
 from a2m_working.settings import WorkingSettings
 from a2m_working.store import WorkingStore

@@ -11,7 +11,7 @@ from a2m_engines import valkey
 from a2m_engines.valkey import Valkey
 from a2m_protocol.errors import A2MError
 from a2m_server.contract import draft, moved, name, within
-from a2m_server.store import EVERYONE, Page, Tombstone
+from a2m_server.values import EVERYONE, Page, Tombstone
 from a2m_working.settings import Layout, WorkingSettings
 from a2m_working.store import WorkingStore
 

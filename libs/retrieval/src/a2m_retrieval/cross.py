@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from a2m_protocol.credentials import TokenFile
 from a2m_protocol.errors import TransportError, unavailable
 from a2m_retrieval.embed.port import encodable
+
+AWAY_SECONDS = 5.0
 
 
 class RerankSettings(BaseModel):
@@ -30,6 +34,17 @@ class RerankSettings(BaseModel):
     timeout: Annotated[float, Field(gt=0, le=60)] = 2.0
     max_characters: Annotated[int, Field(ge=1)] = 2_000
 
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        try:
+            wrong = bool(url) and not httpx.URL(url).host
+        except httpx.InvalidURL:
+            wrong = True
+        if wrong:
+            raise ValueError("no URL in the form http://127.0.0.1:7997")
+        return url
+
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if not self.url and self.model_fields_set:
@@ -38,15 +53,20 @@ class RerankSettings(BaseModel):
 
 
 class CrossEncoder:
-    """Reads a query and a text together, and says how relevant the text is. Proxies are not used."""
+    """Reads a query and a text together, and says how relevant the text is. Proxies are not used.
+
+    After a call without an answer it is not asked for `AWAY_SECONDS`, so that recalls do not wait for it.
+    """
 
     def __init__(self, settings: RerankSettings) -> None:
         self._settings = settings
         self._key = TokenFile(settings.key_file) if settings.key_file is not None else None
+        self._target = settings.url.rstrip("/") + "/rerank"
         self._client: httpx.AsyncClient | None = None
+        self._away_until = 0.0
 
     async def open(self) -> None:
-        self._client = httpx.AsyncClient(trust_env=False, timeout=self._settings.timeout)
+        self._client = httpx.AsyncClient(trust_env=False, timeout=None)  # noqa: S113 each call has its own
 
     async def close(self) -> None:
         if self._client is not None:
@@ -66,11 +86,19 @@ class CrossEncoder:
         if self._settings.model:
             asked["model"] = self._settings.model
         headers = [(b"authorization", b"Bearer " + self._key.token)] if self._key is not None else []
+        if time.monotonic() < self._away_until:
+            raise self._failure("did not answer a moment ago")
+        deadline = asyncio.timeout(self._settings.timeout)
         try:
-            answer = await self._client.post(
-                self._settings.url.rstrip("/") + "/rerank", json=asked, headers=headers
-            )
+            async with deadline:
+                answer = await self._client.post(self._target, json=asked, headers=headers)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            self._away_until = time.monotonic() + AWAY_SECONDS
+            raise self._failure(f"gave no answer within {self._settings.timeout:g} s") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
+            self._away_until = time.monotonic() + AWAY_SECONDS
             raise self._failure(f"does not answer: {type(error).__name__}") from error
         if answer.status_code != 200:
             raise self._failure(f"answered {answer.status_code}")

@@ -11,8 +11,9 @@ and what weights chosen without a conversation are worth on it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy
@@ -21,6 +22,9 @@ from a2m_retrieval.embed.late import Tokens, most_similar
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +61,28 @@ class Evidence:
 
 
 def rerank(
-    query: Tokens, candidates: Sequence[Candidate], weights: Weights | None = None
+    query: Tokens, candidates: Iterable[Candidate], weights: Weights | None = None
 ) -> list[Evidence] | None:
-    """The evidence for each candidate, in the order given; None where a query tells nothing to rank by."""
-    if not candidates or not (telling := _telling(query, candidates)).any():
+    """The evidence for each candidate, in the order given; None where a query tells nothing to rank by.
+
+    Candidates are taken a few at a time, and their states let go: those of a long text are half a megabyte.
+    """
+    nearest: list[NDArray[numpy.float32]] = []
+    held = numpy.zeros(len(query.ids))
+    places: list[int] = []
+    sessions: list[Hashable | None] = []
+    for block in _batched(candidates, BLOCK):
+        nearest.append(most_similar(query, [candidate.tokens for candidate in block]))
+        for candidate in block:
+            held += numpy.isin(query.ids, candidate.tokens.ids)
+            places.append(candidate.place)
+            sessions.append(candidate.session)
+    if not places or not (telling := _telling(query, held, len(places))).any():
         return None
-    near = most_similar(query, [candidate.tokens for candidate in candidates]) @ telling / telling.sum()
+    near = numpy.concatenate(nearest) @ telling / telling.sum()
     spread = near.max() - near.min()
     near = (near - near.min()) / spread if spread > 0 else near * 0
-    places = [candidate.place for candidate in candidates]
-    return weighed(near.tolist(), places, [c.session for c in candidates], weights or Weights())
+    return weighed(near.tolist(), places, sessions, weights or Weights())
 
 
 def weighed(
@@ -82,24 +98,26 @@ def weighed(
     return [Evidence(*row) for row in zip(*columns, strict=True)]
 
 
-def _telling(query: Tokens, candidates: Sequence[Candidate]) -> NDArray[numpy.float64]:
+def _telling(query: Tokens, held: NDArray[numpy.float64], candidates: int) -> NDArray[numpy.float64]:
     """How much each token of the query tells candidates apart: rare among them, and rare in the language.
 
-    BERT's vocabulary lists whole words by how frequent they were in what it was made of, so that the
-    logarithm of a token's place in it stands for its rarity (Zipf's law). What comes before is no word:
-    marks, single characters, and the tokens that every text has.
+    `held` is how many candidates hold it. BERT's vocabulary lists whole words by how frequent they were in
+    what it was made of, so that the logarithm of a token's place in it stands for its rarity (Zipf's law).
+    What comes before is no word: marks, single characters, and the tokens that every text has.
     """
     ids = query.ids.astype(numpy.int64)
-    held = numpy.zeros(len(ids))
-    for candidate in candidates:
-        held += numpy.isin(query.ids, candidate.tokens.ids)
-    count = len(candidates) + 1
-    here = numpy.log(count / (held + 0.5)) / numpy.log(count)
+    here = numpy.log((candidates + 1) / (held + 0.5)) / numpy.log(candidates + 1)
     general = numpy.log(numpy.maximum(ids - FIRST_WORD, 1) + 1) / numpy.log(LAST_WORD - FIRST_WORD)
     return numpy.where(ids > FIRST_WORD, numpy.maximum(here, 0) + general, 0.0)
 
 
 FIRST_WORD, LAST_WORD = 1_995, 30_000
+
+
+def _batched(candidates: Iterable[Candidate], size: int) -> Iterator[list[Candidate]]:
+    taken = iter(candidates)
+    while block := [*islice(taken, size)]:
+        yield block
 
 
 def _around(

@@ -15,7 +15,8 @@ from a2m_server.accesses import Accesses
 from a2m_server.events import Events
 from a2m_server.identity import Peer, Role
 from a2m_server.params import Limits, Params
-from a2m_server.store import EVERYONE, POOLED, Filter, MemoryStore, Scope, StoreInfo
+from a2m_server.store import MemoryStore
+from a2m_server.values import EVERYONE, POOLED, Filter, Scope, StoreInfo
 
 PRIVILEGED = frozenset({Role.ROUTER, Role.OPERATOR})
 OPEN = frozenset({"context"})

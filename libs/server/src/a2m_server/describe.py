@@ -11,7 +11,7 @@ from a2m_server.call import Call
 from a2m_server.methods import EXTENSIONS, METHODS
 from a2m_server.methods.reading import silent
 from a2m_server.params import Limits
-from a2m_server.store import Degraded, StoreInfo, TierInfo
+from a2m_server.values import Degraded, StoreInfo, TierInfo
 
 UNCOUNTED = "it did not answer: its count is not known"
 _VERSION = re.compile(r"a2m/(\d{1,9})\.(\d{1,9})(?:\.\d{1,9})?", re.ASCII)

@@ -15,7 +15,8 @@ from a2m_server.events import EventLog, Events
 from a2m_server.identity import Peer
 from a2m_server.methods import EXTENSIONS, METHODS, Answer, Method
 from a2m_server.params import Limits, Params
-from a2m_server.store import Degraded, MemoryStore, StoreInfo
+from a2m_server.store import MemoryStore
+from a2m_server.values import Degraded, StoreInfo
 
 FRESH = 5.0
 """Seconds for which what a store says of itself is believed, so that a call need not ask it first."""

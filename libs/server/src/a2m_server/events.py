@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import Json, JsonObject
-from a2m_server.store import Consolidated, Scope
+from a2m_server.values import Consolidated, Scope
 
 RETAINED = 1_024
 MAX_IDS = 1_000

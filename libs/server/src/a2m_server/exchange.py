@@ -13,7 +13,7 @@ from a2m_protocol import jsonrpc
 from a2m_protocol.errors import A2MError, Code, JsonObject
 from a2m_server.identity import Peer
 from a2m_server.metrics import Metrics
-from a2m_server.store import Degraded
+from a2m_server.values import Degraded
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Literal
 
 from a2m_protocol.types import Record
-from a2m_server.store import Buried, Deleted, Named, Tombstone
+from a2m_server.values import Buried, Deleted, Named, Tombstone
 
 Bucket = tuple[str | None, str | None]
 Address = tuple[str | None, str]

@@ -17,7 +17,7 @@ from a2m_retrieval.text import holds, index_terms, query_terms, said
 from a2m_server.ledger import Bucket, Ledger
 from a2m_server.records import beneath, is_callers, lacks, record_of, rewritten
 from a2m_server.sequence import with_seq
-from a2m_server.store import (
+from a2m_server.values import (
     EVERYONE,
     Buried,
     Deleted,
@@ -223,16 +223,16 @@ class MemoryTier:
 
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         held = {one.id: self._ledger.records.get(one.id) for one in seen}
-        found = [(one, record) for one in seen if (record := held[one.id]) and record.etag == one.etag]
-        if found:
-            self._fit([len(one.embedding) for one, _ in found])
-        for one, _ in found:
-            record = self._ledger.records[one.id]
-            update: dict[str, object] = {"features": one.features}
-            if not is_callers(record):
-                update |= {"embedding": [*one.embedding], "embedding_model": one.embedding_model}
-            self._change(record, **update)
-        return dict.fromkeys(held, False) | {one.id: True for one, _ in found}
+        found = [
+            one
+            for one in seen
+            if (record := held[one.id]) and record.etag == one.etag and not is_callers(record)
+        ]
+        self._make_room([len(one.embedding) for one in seen], clear=bool(found))
+        for one in found:
+            update = {"embedding": [*one.embedding], "embedding_model": one.embedding_model}
+            self._change(self._ledger.records[one.id], **update, features=one.features)
+        return dict.fromkeys(held, False) | {one.id: True for one in found}
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         found = [Remnant(record_id, place) for record_id, place in self._ledger.traces(ids)]
@@ -250,17 +250,18 @@ class MemoryTier:
         if widths:
             self._width = widths[0]
 
-    def _fit(self, widths: Sequence[int]) -> None:
-        """Make the store's width that of vectors to come; of another, what models made before goes."""
+    def _make_room(self, widths: Sequence[int], *, clear: bool) -> None:
+        """Refuse vectors of a width that cannot be; where some come, what models made of another goes."""
         for width in widths:
             self._check_width(width, widths[0])
-        if self._width not in (None, widths[0]):
-            made = [record for record in self._ledger.records.values() if record.embedding is not None]
-            if any(map(is_callers, made)):
-                self._check_width(widths[0], self._width or widths[0])
+        other = bool(widths) and self._width not in (None, widths[0])
+        made = [r for r in self._ledger.records.values() if r.embedding is not None] if other else []
+        if any(map(is_callers, made)):
+            self._check_width(widths[0], self._width or widths[0])
+        if clear:
             for record in made:
                 self._change(record, embedding=None, embedding_model=None, features=None)
-        self._width = widths[0]
+            self._width = widths[0]
 
     def _write(self, draft: Draft) -> Written:
         held = self._ledger.held(draft.id, draft.owner)

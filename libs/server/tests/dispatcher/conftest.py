@@ -15,13 +15,13 @@ from a2m_server.events import EventLog
 from a2m_server.identity import LOCAL, Caller, Peer
 from a2m_server.memory import MemoryTier
 from a2m_server.params import Limits
-from a2m_server.store import (
+from a2m_server.store import MemoryStore
+from a2m_server.values import (
     Consolidated,
     Fetched,
     Filter,
     Forgotten,
     Found,
-    MemoryStore,
     Named,
     Page,
     Scope,

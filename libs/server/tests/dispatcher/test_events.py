@@ -4,7 +4,7 @@ import pytest
 
 from a2m_server.events import EventLog, Kind, Subscription, consolidated, forgotten, session_closed, written
 from a2m_server.identity import LOOPBACK
-from a2m_server.store import EVERYONE, POOLED, Consolidated, Scope
+from a2m_server.values import EVERYONE, POOLED, Consolidated, Scope
 
 
 def log(retained: int = 1024) -> EventLog:

@@ -6,7 +6,7 @@ import pytest
 
 from a2m_protocol.errors import unavailable
 from a2m_server.memory import MemoryTier
-from a2m_server.store import Degraded, Found, Page, Search, StoreInfo
+from a2m_server.values import Degraded, Found, Page, Search, StoreInfo
 
 BAD_LIMITS = [-1, 1.5, True, "8", [], {}]
 

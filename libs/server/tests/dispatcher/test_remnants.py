@@ -6,7 +6,7 @@ import pytest
 
 from a2m_server.identity import ANONYMOUS, LOOPBACK
 from a2m_server.memory import MemoryTier
-from a2m_server.store import Erased, Filter, Forgotten, StoreInfo
+from a2m_server.values import Erased, Filter, Forgotten, StoreInfo
 
 
 class Keeping(MemoryTier):

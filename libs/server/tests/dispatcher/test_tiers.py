@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from a2m_server.store import Consolidated
+from a2m_server.values import Consolidated
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from a2m_protocol.clock import created_at_of
 from a2m_protocol.errors import scope_denied
 from a2m_protocol.types import Draft
 from a2m_server.records import with_alias
-from a2m_server.store import Scope, Tombstone, Written
+from a2m_server.values import Scope, Tombstone, Written
 
 Bucket = tuple[str | None, str | None]
 Address = tuple[str | None, str]

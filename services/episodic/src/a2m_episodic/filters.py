@@ -14,7 +14,7 @@ from a2m_episodic.terms import word_marks
 from a2m_episodic.values import exact, fact, scalar
 from a2m_protocol.errors import invalid_params
 from a2m_protocol.where import Condition, Op, Scalar
-from a2m_server.store import Filter, Scope
+from a2m_server.values import Filter, Scope
 
 Value: TypeAlias = str | int | float | bool | list[str] | list[int] | None
 

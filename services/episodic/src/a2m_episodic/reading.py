@@ -10,7 +10,7 @@ from a2m_episodic.filters import Conditions, compile_filter, owned_by
 from a2m_episodic.queries import query
 from a2m_protocol.clock import MAX_SEQ
 from a2m_protocol.types import Record
-from a2m_server.store import Entry, Filter, Found, Page, Scope, SessionInfo, Tombstone
+from a2m_server.values import Entry, Filter, Found, Page, Scope, SessionInfo, Tombstone
 
 WANTED = {
     "fsync": "can ruin the whole database",

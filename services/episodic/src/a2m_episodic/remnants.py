@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from a2m_episodic.database import Database, rows
 from a2m_episodic.queries import query
-from a2m_server.store import Remnant
+from a2m_server.values import Remnant
 
 
 async def find(database: Database, ids: Sequence[str]) -> list[Remnant]:

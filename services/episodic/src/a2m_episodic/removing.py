@@ -12,16 +12,7 @@ from a2m_episodic.database import Connection, Database, rows
 from a2m_episodic.filters import compile_filter
 from a2m_episodic.locks import lock
 from a2m_episodic.queries import query
-from a2m_server.store import (
-    Buried,
-    Deleted,
-    Filter,
-    Forgotten,
-    Named,
-    Reason,
-    Scope,
-    Tombstone,
-)
+from a2m_server.values import Buried, Deleted, Filter, Forgotten, Named, Reason, Scope, Tombstone
 
 _HELD = shape.columns(shape.HELD)
 

@@ -14,7 +14,7 @@ from a2m_episodic.terms import Analysis
 from a2m_episodic.values import digest, facts
 from a2m_protocol.types import Draft, Provenance, Record, metadata_text
 from a2m_server.records import lacks
-from a2m_server.store import Entry, Tombstone
+from a2m_server.values import Entry, Tombstone
 
 Row = Mapping[str, Any]
 Fields = dict[str, Any]

@@ -22,7 +22,7 @@ from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import squash
 from a2m_retrieval.metric import Metric, squash_dot
 from a2m_retrieval.text import query_terms
-from a2m_server.store import Found, Search
+from a2m_server.values import Found, Search
 
 FEW = 3_000
 """Up to so many records that match a filter are all compared, which is exact and quicker than an index."""

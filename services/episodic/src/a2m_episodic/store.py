@@ -23,7 +23,7 @@ from a2m_episodic.writing import Writer
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Draft, Record
 from a2m_server.memory import SEARCHING, TIER_CAPABILITIES
-from a2m_server.store import (
+from a2m_server.values import (
     Buried,
     Deleted,
     Entry,

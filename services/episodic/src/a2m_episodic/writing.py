@@ -19,7 +19,7 @@ from a2m_episodic.terms import Analysis, Text, analyse, text_of
 from a2m_protocol.errors import embedding_mismatch
 from a2m_protocol.types import Draft
 from a2m_server.sequence import with_seq
-from a2m_server.store import EVERYONE, Scope, Written
+from a2m_server.values import EVERYONE, Scope, Written
 
 # A batch of fewer characters is analysed at once rather than in a thread.
 SMALL = 20_000

@@ -16,7 +16,7 @@ from a2m_retrieval.metric import Metric
 from a2m_retrieval.text import index_terms, query_terms, said
 from a2m_server.ledger import Ledger
 from a2m_server.memory import MemoryTier
-from a2m_server.store import Search, Tombstone
+from a2m_server.values import Search, Tombstone
 
 KIND = "procedural"
 

@@ -14,7 +14,7 @@ from a2m_procedural.names import SKILL, folder_of, folder_part
 from a2m_procedural.shelf import View, digest_of
 from a2m_procedural.skill import describe, kept_in_git, render
 from a2m_protocol.types import Record
-from a2m_server.store import Tombstone
+from a2m_server.values import Tombstone
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from a2m_procedural.plumbing import GitError
 from a2m_procedural.repository import Repository
 from a2m_procedural.rewriting import File, Rewriter
 from a2m_protocol.errors import A2MError, Code, unavailable
-from a2m_server.store import Erasure
+from a2m_server.values import Erasure
 
 ATTEMPTS = 5
 

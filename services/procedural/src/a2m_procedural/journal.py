@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from a2m_protocol.clock import MAX_SEQ, SEQ_PER_MS
 from a2m_server.ledger import Bucket
-from a2m_server.store import Tombstone
+from a2m_server.values import Tombstone
 
 PURGE_STEP = 200
 BUSY_TIMEOUT = 30.0

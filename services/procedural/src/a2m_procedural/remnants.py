@@ -10,7 +10,7 @@ from a2m_procedural.journal import Journal
 from a2m_procedural.names import SKILL
 from a2m_procedural.repository import Repository
 from a2m_procedural.rewriting import File
-from a2m_server.store import Remnant
+from a2m_server.values import Remnant
 
 
 def find(repository: Repository, journal: Journal, ids: Sequence[str]) -> list[Remnant]:

@@ -15,7 +15,7 @@ from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.types import Record
 from a2m_server.ledger import Ledger
 from a2m_server.sequence import AHEAD
-from a2m_server.store import Tombstone
+from a2m_server.values import Tombstone
 
 log = logging.getLogger(__name__)
 

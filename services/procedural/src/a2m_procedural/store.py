@@ -28,7 +28,7 @@ from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.errors import embedding_mismatch, unavailable
 from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
-from a2m_server.store import (
+from a2m_server.values import (
     Buried,
     Deleted,
     Entry,

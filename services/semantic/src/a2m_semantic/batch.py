@@ -11,7 +11,7 @@ from a2m_protocol.errors import scope_denied
 from a2m_protocol.types import Draft, Record
 from a2m_semantic.points import Held
 from a2m_server.records import is_callers, record_of, rewritten
-from a2m_server.store import Buried, Deleted, Named, Reason, Scope, Seen, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Named, Reason, Scope, Seen, Tombstone, Written
 
 Bucket = tuple[str | None, str | None]
 
@@ -92,13 +92,15 @@ class Batch:
         self._change(record, salience=record.salience + amount)
         return True
 
+    def takes(self, one: Seen) -> bool:
+        """Whether a record is still what a model saw, and has no vector of a caller."""
+        record = self._of(one.id).record
+        return record is not None and record.etag == one.etag and not is_callers(record)
+
     def embed(self, one: Seen) -> None:
         """Keep what a model saw in a live record (`SearchingStore.embed`)."""
-        record = self._record(one.id)
-        update: dict[str, object] = {"features": one.features}
-        if not is_callers(record):
-            update |= {"embedding": [*one.embedding], "embedding_model": one.embedding_model}
-        self._change(record, **update)
+        update = {"embedding": [*one.embedding], "embedding_model": one.embedding_model}
+        self._change(self._record(one.id), **update, features=one.features)
 
     def clear(self) -> None:
         """Take what models made from every record that was loaded."""

@@ -31,7 +31,7 @@ from a2m_semantic.points import (
     origin_token,
     owner_token,
 )
-from a2m_server.store import Filter
+from a2m_server.values import Filter
 
 RANGES = frozenset({Op.GT, Op.GTE, Op.LT, Op.LTE})
 

@@ -17,7 +17,7 @@ from a2m_retrieval.text import index_terms, index_words, said
 from a2m_semantic import tokens
 from a2m_semantic.engine import Payload, Point, Stored, point_id
 from a2m_semantic.lexical import document_terms
-from a2m_server.store import Tombstone
+from a2m_server.values import Tombstone
 
 LIVE = ("active", "pending", "superseded", "archived")
 GRAVE = "grave"

@@ -13,10 +13,10 @@ from a2m_semantic import reading
 from a2m_semantic.engine import All, AnyOf, Clause, Engine, Stored
 from a2m_semantic.lexical import query_vector
 from a2m_semantic.points import BRIEF, origin_token, record_of, scaled
-from a2m_server.store import Search
+from a2m_server.values import Search
 
-FUSED = 4
-"""How many times the limit each ranking is read when two are fused."""
+FUSED = 2
+"""How many times the limit each ranking is taken when two are fused."""
 
 
 class Ranking:
@@ -35,22 +35,28 @@ class Ranking:
             fields.append("features")
         if search.text is None and search.embedding is None:
             return await self._recent(where, fields, search.limit)
-        fused = search.text is not None and search.embedding is not None
-        depth = max(search.limit * FUSED, 100) if fused else search.limit
-        rankings: list[list[tuple[Stored, float]]] = []
+        if search.text is not None and search.embedding is not None:
+            return await self._both(search, where, fields, with_vectors=with_vectors)
         if search.text is not None:
-            rankings.append(await self._by_words(search.text, where, fields, depth))
-        if search.embedding is not None:
-            origin = AnyOf("origin", (origin_token(search.embedding_model),))
-            near = All((where, origin))
-            found = self._by_vector(search.embedding, near, fields, depth) if with_vectors else None
-            rankings.append([] if found is None else await found)
-        if not fused:
-            return [_scored(stored, score) for stored, score in rankings[0]]
-        held = {stored.id: stored for ranking in rankings for stored, _ in ranking}
-        scores = reciprocal_rank_fusion([[stored.id for stored, _ in ranking] for ranking in rankings])
+            found = await self._by_words(search.text, where, fields, search.limit)
+        else:
+            found = await self._by_vector(search, where, fields, search.limit) if with_vectors else []
+        return [_scored(stored, score) for stored, score in found]
+
+    async def _both(
+        self, search: Search, where: Clause, fields: Sequence[str], *, with_vectors: bool
+    ) -> list[Record]:
+        """Both rankings fused by place; what the records are is read of those alone that are returned."""
+        depth = max(search.limit * FUSED, 100)
+        words = await self._by_words(search.text or "", where, (), depth)
+        near = await self._by_vector(search, where, (), depth) if with_vectors else []
+        held = {stored.id: stored for stored, _ in (*words, *near)}
+        scores = reciprocal_rank_fusion([[stored.id for stored, _ in ranking] for ranking in (words, near)])
         ranked = sorted(scores.items(), key=lambda pair: (-pair[1], *_newest_first(held[pair[0]])))
-        return [_scored(held[point], score) for point, score in ranked[: search.limit]]
+        read = await self._engine.retrieve([point for point, _ in ranked[: search.limit]], fields)
+        # Where one was forgotten meanwhile, there is a tombstone.
+        bodies = {stored.id: stored for stored in read if "record" in stored.payload}
+        return [_scored(bodies[point], score) for point, score in ranked if point in bodies]
 
     async def _recent(self, where: Clause, fields: Sequence[str], limit: int) -> list[Record]:
         found = await reading.newest(self._engine, where, fields, limit)
@@ -67,9 +73,11 @@ class Ranking:
         return [(stored, squash(stored.score)) for stored in found]
 
     async def _by_vector(
-        self, vector: Sequence[float], where: Clause, fields: Sequence[str], limit: int
+        self, search: Search, where: Clause, fields: Sequence[str], limit: int
     ) -> list[tuple[Stored, float]]:
-        found = await reading.best(self._engine, scaled(vector, self._metric), where, fields, limit)
+        origin = AnyOf("origin", (origin_token(search.embedding_model),))
+        vector = scaled(search.embedding or (), self._metric)
+        found = await reading.best(self._engine, vector, All((where, origin)), fields, limit)
         return [(stored, self._similarity(stored.score)) for stored in found]
 
     def _similarity(self, score: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from a2m_semantic.engine import DENSE, TERMS, AnyOf, Engine, Points, Seen, Some, point_id
-from a2m_server.store import Remnant
+from a2m_server.values import Remnant
 
 BARE = frozenset({"id", "version", "state", "seq", "buried", "grave", "grave_ms"})
 """Payload fields of a point that holds a tombstone, or nothing any more."""

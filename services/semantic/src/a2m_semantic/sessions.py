@@ -6,7 +6,7 @@ from a2m_protocol.clock import format_ms
 from a2m_semantic import reading
 from a2m_semantic.engine import All, AnyOf, Clause, Engine, Point, point_id
 from a2m_semantic.points import owner_of, owner_token
-from a2m_server.store import Filter, SessionInfo
+from a2m_server.values import Filter, SessionInfo
 
 MARK = "mark"
 """The state of a mark's point, and its version: all marks of a session are one and the same."""

@@ -58,16 +58,18 @@ class Shape:
         elif held is None:
             await self._save(None)
 
-    async def known_width(self, wanted: int | None = None) -> int | None:
-        """The width in force; over a shared engine it is looked for again unless it is the one `wanted`.
+    async def known_width(self, wanted: int) -> int | None:
+        """The width in force, looked for again unless it is the one `wanted`."""
+        return self.width if self.width == wanted else await self.look()
 
-        Another service may have stored the first vector, or changed the width.
-        """
-        if (self.width is None or self.width != (wanted or self.width)) and self._engine.shared:
-            found = await self._engine.retrieve([POINT], ["dimensions"])
-            width = found[0].payload.get("dimensions") if found else None
-            if width is not None:
-                self.width = await self._engine.fix_width(width)
+    async def look(self) -> int | None:
+        """The width in force; over a shared engine another service may have fixed or changed it."""
+        if self._engine.shared:
+            found = await self._engine.retrieve([POINT], ["dimensions", "clearing"])
+            held = found[0].payload if found else {}
+            self.clearing = bool(held.get("clearing"))
+            if held.get("dimensions") is not None:
+                self.width = await self._engine.fix_width(held["dimensions"])
         return self.width
 
     async def fit(self, drafts: Sequence[Draft]) -> None:
@@ -109,7 +111,7 @@ class Shape:
         """Count new documents of these lengths in terms."""
         changes = [self._mean.add(length) for length in lengths]
         if any(changes):
-            await self._save(self.width)
+            await self._save(await self.look())
 
     async def _set_width(self, width: int) -> int:
         # Noted first: a crash in between leaves a note that the next start acts upon.

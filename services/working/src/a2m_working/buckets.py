@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from a2m_protocol.types import Draft
-from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.rows import Row
 
 PAGE_BYTES = 4 * 1024 * 1024

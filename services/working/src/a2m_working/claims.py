@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from a2m_server.store import Tombstone
+from a2m_server.values import Tombstone
 from a2m_working.database import Argument, Database, by_name
 from a2m_working.layout import DAY_MS, encode
 from a2m_working.listing import forgotten

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Draft
-from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.buckets import BucketPage, Request
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import Database

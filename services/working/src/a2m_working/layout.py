@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from a2m_server.store import Scope, Tombstone
+from a2m_server.values import Scope, Tombstone
 
 DAY_MS = 86_400_000
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from a2m_protocol.errors import embedding_mismatch, scope_denied, unavailable
 from a2m_protocol.types import Draft
-from a2m_server.store import Named, Scope, Written
+from a2m_server.values import Named, Scope, Written
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import WHAT, Database
 from a2m_working.layout import bucket_tag, tombstone_of

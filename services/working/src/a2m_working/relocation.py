@@ -10,7 +10,7 @@ from a2m_protocol.clock import parse_ms
 from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Draft
 from a2m_server.records import with_alias
-from a2m_server.store import EVERYONE, Named, Written
+from a2m_server.values import EVERYONE, Named, Written
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import WHAT, Argument
 from a2m_working.root import Root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from a2m_server.store import Remnant
+from a2m_server.values import Remnant
 from a2m_working.database import Database
 
 PAGE = 256

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from a2m_protocol.errors import A2MError, embedding_mismatch, scope_denied
-from a2m_server.store import SessionInfo, Written, Wrote
+from a2m_server.values import SessionInfo, Written, Wrote
 from a2m_working.buckets import BucketPage
 from a2m_working.layout import decode
 from a2m_working.rows import created_at, row_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from a2m_protocol.types import Draft
-from a2m_server.store import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.buckets import PAGE_BYTES, BucketPage, Request
 from a2m_working.database import Argument, Database, by_name
 from a2m_working.layout import DAY_MS, bucket_tag, decode, encode, tombstone_of, tombstone_text, visibility

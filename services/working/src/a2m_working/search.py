@@ -11,7 +11,7 @@ from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import squash
 from a2m_retrieval.metric import Metric
 from a2m_retrieval.text import index_terms, query_terms, said
-from a2m_server.store import Search
+from a2m_server.values import Search
 from a2m_working.buckets import Buckets
 from a2m_working.ranking import Best, WordScores, vector_scores
 from a2m_working.rows import Row

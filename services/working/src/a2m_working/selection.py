@@ -11,7 +11,7 @@ from a2m_protocol.errors import invalid_params
 from a2m_protocol.where import Scalar, Where
 from a2m_retrieval.text import holds
 from a2m_server.records import beneath
-from a2m_server.store import Filter
+from a2m_server.values import Filter
 from a2m_working.buckets import BucketPage, Buckets, Request
 from a2m_working.layout import bucket_tag, encode
 from a2m_working.rows import Row

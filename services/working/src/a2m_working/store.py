@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from a2m_protocol.errors import embedding_mismatch
 from a2m_protocol.types import Draft, Record
 from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
-from a2m_server.store import (
+from a2m_server.values import (
     EVERYONE,
     Buried,
     Deleted,

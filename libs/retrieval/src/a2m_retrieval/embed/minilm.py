@@ -7,6 +7,7 @@ when a model is made, so that naming this module costs nothing.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from importlib import resources
 from importlib.util import find_spec
@@ -118,6 +119,8 @@ def check_installed() -> None:
 
 
 def _session(threads: int) -> _Session:
+    # Read when the library is imported: without it, it reports its use to its maker and leaves a file behind.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime  # pyright: ignore[reportMissingTypeStubs] it ships none
 
     options = onnxruntime.SessionOptions()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] no types

@@ -7,7 +7,8 @@ from importlib.resources import files
 
 from a2m_retrieval.text import query_words
 from a2m_server.contract.samples import draft, name, where, within
-from a2m_server.store import EVERYONE, Filter, Page, Search, TierStore
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE, Filter, Page, Search
 
 SPEAKERS = ("Renée", "Олег", "美咲", "Tomás")
 RECALL = 0.95

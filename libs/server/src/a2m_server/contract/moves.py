@@ -9,7 +9,8 @@ import pytest
 from a2m_protocol.clock import parse_ms, seq_of
 from a2m_protocol.errors import A2MError, Code
 from a2m_server.contract.samples import draft, moved, name, where, within
-from a2m_server.store import EVERYONE, POOLED, Filter, Named, Page, Scope, Search, TierStore, Tombstone
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE, POOLED, Filter, Named, Page, Scope, Search, Tombstone
 
 
 class MoveContract:

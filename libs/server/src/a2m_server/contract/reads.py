@@ -6,7 +6,8 @@ import pytest
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_server.contract.samples import draft, name, where, within
-from a2m_server.store import EVERYONE, Filter, Page, Scope, Search, TierStore
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE, Filter, Page, Scope, Search
 
 
 class ReadContract:

@@ -8,7 +8,8 @@ import pytest
 
 from a2m_protocol.types import Draft, Record
 from a2m_server.contract.samples import draft, name
-from a2m_server.store import EVERYONE, Filter, Named, TierStore, Tombstone
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE, Filter, Named, Tombstone
 
 Delete = Callable[[TierStore, Record], Awaitable[object]]
 

@@ -7,7 +7,7 @@ import uuid
 from a2m_protocol.types import FIELDS as CAPABILITY_FIELDS
 from a2m_protocol.types import Draft, Record
 from a2m_protocol.where import Where, parse_where
-from a2m_server.store import EVERYONE, Filter, Scope
+from a2m_server.values import EVERYONE, Filter, Scope
 
 FIELDS = frozenset(name for names in CAPABILITY_FIELDS.values() for name in names)
 HOSTILE = [

@@ -6,7 +6,8 @@ import pytest
 
 from a2m_protocol.clock import created_at_of
 from a2m_server.contract.samples import HOSTILE, draft, name, where, within
-from a2m_server.store import EVERYONE, POOLED, Filter, Page, Scope, TierStore
+from a2m_server.store import TierStore
+from a2m_server.values import EVERYONE, POOLED, Filter, Page, Scope
 
 
 class WriteContract:

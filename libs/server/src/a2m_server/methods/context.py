@@ -15,7 +15,7 @@ from a2m_server.assemble import PARTS, Budget, Part, assemble
 from a2m_server.call import Call
 from a2m_server.methods.reading import silent
 from a2m_server.params import DEFAULT_RECALL, Params, kind_of
-from a2m_server.store import KEYED, Degraded, Filter, Found, Page, Search
+from a2m_server.values import KEYED, Degraded, Filter, Found, Page, Search
 
 DEFAULTS: Mapping[Part, int] = {
     "transcript": 50,

@@ -17,17 +17,8 @@ from a2m_protocol.types import MAX_FEATURES, MAX_NAME, Capability, Count, Model,
 from a2m_server.call import Call, check_tiers
 from a2m_server.methods.reading import require_filter
 from a2m_server.params import checked
-from a2m_server.store import (
-    EVERYONE,
-    Entry,
-    Filter,
-    Named,
-    Reason,
-    SearchingStore,
-    Seen,
-    TierStore,
-    Tombstone,
-)
+from a2m_server.store import SearchingStore, TierStore
+from a2m_server.values import EVERYONE, Entry, Filter, Named, Reason, Seen, Tombstone
 
 MAX_ENTRIES = 1_000
 REASONS: Mapping[str, Reason] = {"forgotten": "forgotten", "moved": "moved", "undo": "undo"}

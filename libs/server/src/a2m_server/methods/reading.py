@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import Json, JsonObject, invalid_params, not_supported
-from a2m_protocol.types import Capability
+from a2m_protocol.types import Capability, Record
 from a2m_protocol.where import Where
 from a2m_server import prompt
 from a2m_server.call import Call
 from a2m_server.params import DEFAULT_RECALL
 from a2m_server.records import in_order_of_keys
-from a2m_server.store import KEYED, Degraded, Found, Page, Search
+from a2m_server.values import KEYED, Degraded, Found, Page, Search
 
 ORDERS = ("seq", "key")
 """The orders of a timeline; the first is that of writing, and the default."""
@@ -29,9 +29,10 @@ async def recall(call: Call) -> JsonObject:
     rendering = _rendering(call)
     embedding = params.vector("embedding")
     touch = params.flag("touch", default=True) or not call.privileged
+    candidates = (params.limit("candidates") or 0) if call.privileged else 0
     search = Search(
         filter=call.matching(),
-        limit=limit,
+        limit=max(limit, min(candidates, call.server.limits.max_recall_limit)),
         text=query if query and query.strip() else None,
         embedding=embedding,
         embedding_model=params.name("embedding_model") if call.privileged and embedding is not None else None,
@@ -41,6 +42,8 @@ async def recall(call: Call) -> JsonObject:
     )
     await call.server.accesses.settle()
     found = await call.store.search(search)
+    if candidates:
+        found = replace(found, records=_carried(found.records, limit))
     if min_score is not None:
         found = replace(found, records=[r for r in found.records if (r.score or 0.0) >= min_score])
     if touch and not call.info.read_only:
@@ -72,6 +75,22 @@ async def timeline(call: Call) -> JsonObject:
     if rendering is not None:
         result |= rendering.render(found.records, newest_first=not by_key)
     return result
+
+
+MOST_CARRIED = 2_000_000
+"""Characters of records beyond a recall's limit that are sent to a router to choose from."""
+
+
+def _carried(records: Sequence[Record], limit: int) -> list[Record]:
+    """The first `limit`, and of the others as many as do not weigh too much."""
+    kept = [*records[:limit]]
+    weight = 0
+    for record in records[limit:]:
+        weight += len(record.content) + len(record.features or "")
+        if weight > MOST_CARRIED:
+            break
+        kept.append(record)
+    return kept
 
 
 def require_filter(call: Call, name: str, capability: Capability) -> None:

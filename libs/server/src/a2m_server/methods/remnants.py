@@ -8,7 +8,8 @@ from typing import cast
 from a2m_protocol.errors import A2MError, JsonObject, invalid_params, scope_denied
 from a2m_server.call import Call
 from a2m_server.methods.extensions import MAX_ENTRIES, guard, tier_of
-from a2m_server.store import Erased, Forgotten, HistoryStore, Remnant
+from a2m_server.store import HistoryStore
+from a2m_server.values import Erased, Forgotten, Remnant
 
 NAMED = 20
 """Ids that a message lists."""

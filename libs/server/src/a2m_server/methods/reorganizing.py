@@ -7,7 +7,8 @@ from typing import cast
 from a2m_protocol.errors import JsonObject
 from a2m_server import events
 from a2m_server.call import Call, check_tiers
-from a2m_server.store import Consolidated, EmbeddingStore, TieredStore
+from a2m_server.store import EmbeddingStore, TieredStore
+from a2m_server.values import Consolidated
 
 
 async def promote(call: Call) -> JsonObject:
@@ -30,13 +31,14 @@ async def consolidate(call: Call) -> JsonObject:
 
 
 async def reembed(call: Call) -> JsonObject:
-    """Give some records that lack a vector of the federation's model one: {embedded, left}.
+    """Give some records that lack a vector of the federation's model one: {embedded, left, refused?}.
 
     One bounded step of a longer work: it is done when nothing is left.
     """
     check_tiers(call.params, ("tier",), call.info)
     done = await cast("EmbeddingStore", call.store).reembed(call.params.name("tier"))
-    return {"embedded": done.embedded, "left": done.left}
+    told: JsonObject = {"embedded": done.embedded, "left": done.left}
+    return told | ({"refused": done.refused} if done.refused else {})
 
 
 async def told(call: Call, result: Consolidated) -> JsonObject:

@@ -11,7 +11,8 @@ from a2m_server import events
 from a2m_server.call import Call
 from a2m_server.methods.reading import silent
 from a2m_server.methods.reorganizing import told
-from a2m_server.store import Consolidated, Filter, Found, Page, SessionInfo, TieredStore
+from a2m_server.store import TieredStore
+from a2m_server.values import Consolidated, Filter, Found, Page, SessionInfo
 
 
 async def list_sessions(call: Call) -> JsonObject:

@@ -12,8 +12,9 @@ from a2m_server.call import Call
 from a2m_server.drafts import new_id, read_drafts
 from a2m_server.methods import remnants
 from a2m_server.methods.reading import require_filter, silent
-from a2m_server.store import POOLED, Filter, Page, Scope, TierStore, Written
+from a2m_server.store import TierStore
 from a2m_server.summarize import extract, newest
+from a2m_server.values import POOLED, Filter, Page, Scope, Written
 
 
 async def remember(call: Call) -> JsonObject:

@@ -19,9 +19,7 @@ FOR UPDATE OF r
 
 -- name: saw
 UPDATE records r SET
-    etag = gen_random_uuid(), features = %(features)s,
-    embedding_model = CASE WHEN %(callers)s THEN r.embedding_model ELSE %(model)s::text END,
-    unseen = false
+    etag = gen_random_uuid(), features = %(features)s, embedding_model = %(model)s::text, unseen = false
 WHERE r.pk = %(pk)s
 
 -- name: callers
