@@ -39,6 +39,7 @@ class Steps(MemoryTier):
     def __init__(self) -> None:
         super().__init__("steps")
         self.asked: list[str | None] = []
+        self.refused = 0
 
     async def info(self) -> StoreInfo:
         info = await super().info()
@@ -47,7 +48,7 @@ class Steps(MemoryTier):
     async def reembed(self, tier: str | None) -> Embedded:
         self.asked.append(tier)
         step = len(self.asked) - 1
-        return Embedded(2, 6 - 2 * step) if step else Embedded(0, 6)
+        return Embedded(2, 6 - 2 * step, self.refused) if step else Embedded(0, 6)
 
 
 def _anywhere(selected: Filter) -> Filter:
@@ -100,7 +101,12 @@ def test_records_are_embedded_anew_until_nothing_is_left(cli: Cli, steps: Steps)
     assert "6 records embedded: nothing is without a vector of new." in cli("reembed")
     assert len(steps.asked) == 4
     steps.asked.clear()
-    assert cli.json("reembed") == {"model": "new", "embedded": 6}
+    assert cli.json("reembed") == {"model": "new", "embedded": 6, "refused": 0}
+
+
+def test_what_the_model_refuses_is_said(cli: Cli, steps: Steps) -> None:
+    steps.refused = 2
+    assert "6 records embedded: 2 refused by new." in cli("reembed")
 
 
 def test_what_cannot_be_embedded_for_long_is_said(

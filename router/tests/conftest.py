@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from a2m_protocol.client import Client, LocalTransport
+from a2m_router import keeper
 from a2m_router.config import TierConfig
 from a2m_router.coordination import Readers
 from a2m_router.federation import Federation
@@ -34,6 +35,12 @@ CHAIN = (
     TierConfig(name="semantic", kind="semantic", url="http://127.0.0.1:1"),
     TierConfig(name="procedural", kind="procedural", url="http://127.0.0.1:1"),
 )
+
+
+@pytest.fixture(autouse=True)
+def _one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing a session makes one move here, so that what a move does by itself can be looked at."""
+    monkeypatch.setattr(keeper, "CLOSE_ATTEMPTS", 1)
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Literal
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from a2m_protocol.errors import A2MError, Code, unavailable
+from a2m_protocol.types import Record
 from a2m_retrieval.embed.port import Encoded
 from a2m_retrieval.metric import Metric
 from a2m_router.coordination import Locks
@@ -37,6 +39,7 @@ class Widths:
         self.dimensions = dimensions
         self.left: float = float("inf")
         self.asked = 0
+        self.refuses: set[str] = set()
 
     async def open(self) -> None: ...
 
@@ -48,6 +51,8 @@ class Widths:
     async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
         self.asked += 1
         await asyncio.sleep(0)
+        if self.refuses & {text.partition("] ")[2] or text for text in texts}:
+            raise A2MError(Code.INTERNAL, "the embedder answered 400")
         if len(texts) > self.left:
             raise unavailable("the embedder", "it is away")
         self.left -= len(texts)
@@ -96,7 +101,11 @@ async def until(done: Callable[[], object]) -> None:
 
 
 def models(store: MemoryTier) -> set[str | None]:
-    return {r.embedding_model if r.embedding else None for r in store._ledger.records.values()}  # pyright: ignore[reportPrivateUsage] looked at while others work
+    return {r.embedding_model if r.embedding else None for r in held(store)}
+
+
+def held(store: MemoryTier) -> list[Record]:
+    return [*store._ledger.records.values()]  # pyright: ignore[reportPrivateUsage] looked at while others work
 
 
 async def test_what_is_written_straight_into_a_tier_is_embedded_in_the_background(
@@ -193,6 +202,75 @@ async def test_only_one_of_several_routers_embeds_at_a_time(
         await federation.close()
 
 
+async def test_a_text_that_the_model_refuses_holds_up_no_other(
+    make: Make, stores: dict[str, MemoryTier]
+) -> None:
+    embedder = Widths()
+    embedder.refuses = {"fact 0"}
+    drafts = [draft(f"fact {n}") for n in range(70)]
+    await stores["semantic"].write(drafts, EVERYONE)
+    federation = await make(embedder)
+    await until(lambda: len(models(stores["semantic"])) == 2)
+    await until(lambda: sum(r.embedding is None for r in held(stores["semantic"])) == 1)
+    asked = embedder.asked
+    for n in range(3):
+        await federation.write([draft(f"late {n}", tier="semantic")], EVERYONE)
+        await until(lambda: sum(r.embedding is None for r in held(stores["semantic"])) == 1)
+    assert embedder.asked == asked + 3, "one call each, and none for what was refused"
+    done = await federation.reembed(None)
+    assert (done.embedded, done.left, done.refused) == (0, 0, 1)
+
+
+async def test_what_was_refused_is_told_of_a_change_of_the_model(
+    make: Make, stores: dict[str, MemoryTier]
+) -> None:
+    await stores["semantic"].write([draft(f"fact {n}") for n in range(70)], EVERYONE)
+    await make(Widths())
+    await until(lambda: models(stores["semantic"]) == {"first"})
+    second = Widths("second")
+    second.refuses = {"fact 1", "fact 69"}
+    federation = await make(second)
+    done = await federation.reembed(None)
+    assert (done.embedded, done.left, done.refused) == (68, 0, 2)
+    assert models(stores["semantic"]) == {"first", "second"}
+
+
+async def test_a_model_that_refuses_whatever_it_is_asked_is_asked_little(
+    make: Make, stores: dict[str, MemoryTier]
+) -> None:
+    embedder = Widths()
+    texts = [f"fact {n}" for n in range(20)]
+    embedder.refuses = {*texts, "a"}
+    await stores["semantic"].write([draft(text) for text in texts], EVERYONE)
+    federation = await make(embedder)
+    await until(lambda: embedder.asked == 2)
+    with pytest.raises(A2MError, match="400"):
+        await federation.reembed(None)
+    assert models(stores["semantic"]) == {None}
+
+
+async def test_another_router_that_changes_a_width_is_noticed(
+    stores: dict[str, MemoryTier], registry: CollectorRegistry
+) -> None:
+    def router(embedder: Widths, interval: float) -> Federation:
+        members = [Member(config, stores[config.name]) for config in CHAIN]
+        return Federation("a2m", members, EventLog(), interval=interval, embedder=embedder)
+
+    one = draft("the river", embedding=[0.0, 1.0], embedding_model="first")
+    await stores["semantic"].write([one], EVERYONE)
+    async with AsyncExitStack() as opened:
+        changes, old = router(Widths("second", 3), 3_600), router(Widths(), 3_600)
+        late = router(Widths("second", 3), 0.05)
+        for federation in (changes, old, late):
+            await federation.open()
+            opened.push_async_callback(federation.close)
+        assert (await changes.reembed(None)).embedded == 1
+        found = await old.search(Search(Filter(), 1, text="river"))
+        assert [r.id for r in found.records] == [one.id], "by its words"
+        await stores["semantic"].write([draft("the rain")], EVERYONE)
+        await until(lambda: models(stores["semantic"]) == {"second"})
+
+
 async def test_blank_content_and_callers_vectors_are_left_alone(
     make: Make, stores: dict[str, MemoryTier]
 ) -> None:
@@ -242,6 +320,23 @@ async def test_a_caller_s_vector_of_another_width_keeps_a_tier_as_it_is(
         await federation.reembed(None)
     assert caught.value.code == Code.EMBEDDING_MISMATCH
     assert models(stores["semantic"]) == {"first", None}
+
+
+async def test_a_tier_that_refuses_another_width_keeps_all_tiers_as_they_are(
+    make: Make, stores: dict[str, MemoryTier]
+) -> None:
+    federation = await make(Widths())
+    mine = draft("mine", tier="procedural", embedding=[0.5, 0.5])
+    facts = [draft("fact", tier=tier) for tier in ("episodic", "semantic", "procedural")]
+    await federation.write([mine, *facts], EVERYONE)
+    await until(lambda: all("first" in models(stores[one.tier or ""]) for one in facts))
+    federation = await make(Widths("second", 3))
+    for _ in range(2):
+        with pytest.raises(A2MError, match="tier procedural") as caught:
+            await federation.reembed(None)
+        assert caught.value.code == Code.EMBEDDING_MISMATCH
+    assert models(stores["episodic"]) == models(stores["semantic"]) == {"first"}
+    assert (await federation.reembed("semantic")).embedded == 1
 
 
 async def test_without_a_model_nothing_is_embedded_anew(make: Make) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from a2m_protocol.errors import A2MError, Code
+from a2m_router import keeper
 from a2m_router.federation import Federation
 from a2m_server.contract import draft, moved, name, where, within
 from a2m_server.memory import MemoryTier
@@ -254,6 +255,27 @@ async def test_a_record_changed_in_mid_move_stays_and_its_copy_goes(
     assert [*(await federation.close_session(str(one.session), EVERYONE)).moved] == [one.id]
     [record] = await federation.read([one.id])
     assert (record.salience, record.tier) == (2.0, "episodic")
+
+
+async def test_closing_a_session_tries_again_where_a_recall_counted_an_access_in_mid_move(
+    federation: Federation, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "CLOSE_ATTEMPTS", 4)
+    one = draft(session=name())
+    await federation.write([one], EVERYONE)
+    transfer = stores["episodic"].transfer
+
+    async def interrupted(drafts: list[object]) -> object:
+        monkeypatch.undo()
+        written = await transfer(drafts)  # pyright: ignore[reportArgumentType]
+        await stores["working"].touch([one.id], "2026-01-01T00:00:00.000Z")
+        return written
+
+    monkeypatch.setattr(stores["episodic"], "transfer", interrupted)
+    closing = federation.close_session(str(one.session), EVERYONE)
+    assert [*(await closing).moved] == [one.id]
+    [record] = await federation.read([one.id])
+    assert (record.access_count, record.tier) == (1, "episodic")
 
 
 async def test_a_record_forgotten_in_mid_move_stays_forgotten(

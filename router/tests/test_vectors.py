@@ -112,6 +112,32 @@ async def test_a_query_finds_by_meaning_what_has_none_of_its_words(federation: F
     assert [record.content for record in found] == ["the river"]
 
 
+async def test_a_query_is_embedded_once_whoever_asks_it_and_how_often(
+    federation: Federation, embedder: Meanings, registry: CollectorRegistry
+) -> None:
+    search = Search(Filter(), 1, text="rain")
+    await asyncio.gather(federation.search(search), federation.search(search))
+    await federation.search(search)
+    assert registry.get_sample_value("a2m_embedded_texts_total", {"kind": "query"}) == 1
+    embedder.away = True
+    await federation.search(Search(Filter(), 1, text="river"))
+    embedder.away = False
+    await federation.search(Search(Filter(), 1, text="river"))
+    assert [texts for _, texts in embedder.asked] == [["rain"], ["river"], ["river"]], "a failure is not kept"
+
+
+async def test_a_query_that_is_given_up_is_there_for_who_asked_too(
+    federation: Federation, embedder: Meanings
+) -> None:
+    search = Search(Filter(), 1, text="rain")
+    first = asyncio.create_task(federation.search(search))
+    while not embedder.asked:  # noqa: ASYNC110 it tells nobody
+        await asyncio.sleep(0)
+    first.cancel()
+    await federation.search(search)
+    assert len(embedder.asked) == 1
+
+
 async def test_a_query_that_the_model_cannot_read_goes_by_its_words(
     federation: Federation, embedder: Meanings
 ) -> None:

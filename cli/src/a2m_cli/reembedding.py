@@ -19,10 +19,11 @@ PATIENCE = 60
 
 @dataclass(frozen=True, slots=True)
 class Reembedded:
-    """How many records were embedded, and by which model."""
+    """How many records were embedded, by which model, and of how many it refuses the text."""
 
     model: str
     embedded: int
+    refused: int
 
 
 def reembed(server: Server, tier: str | None) -> Reembedded:
@@ -47,7 +48,7 @@ async def _all(client: Client, tier: str | None, told: Callable[[int, int], None
         embedded += done
         told(embedded, left)
         if left <= 0:
-            return Reembedded(model, embedded)
+            return Reembedded(model, embedded, int(cast("int", step.get("refused", 0))))
         idle = 0 if done else idle + 1
         if idle > PATIENCE:
             raise CliError(f"{left} records keep changing and were not embedded: run it again later")

@@ -11,7 +11,6 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import cast
 
 from a2m_protocol.errors import A2MError, Code, invalid_params, not_supported
@@ -89,13 +88,16 @@ class Embedding:
         if tier is not None and not self._tiers.get(tier).embeds:
             raise invalid_params(f"tier {tier} does not keep vectors that are made by a federation")
         members = [m for m in self._tiers.members if (m.embeds if tier is None else m.name == tier)]
+        await ask(members, Member.learn)
         width = await self._vectors.width()
         for member in members:
             if not self._vectors.fits(member):
                 await self._check_room(member, model, width)
         until = time.monotonic() + STEP
         done = [await self._step(member, model, until) for member in members]
-        return Embedded(*map(sum, zip(*map(astuple, done), strict=True))) if done else Embedded(0, 0)
+        return Embedded(
+            sum(d.embedded for d in done), sum(d.left for d in done), sum(d.refused for d in done)
+        )
 
     async def _look(self) -> bool:
         """Embed all that waits, unless another router is at it; whether nothing was put off."""
@@ -159,7 +161,9 @@ class Embedding:
             try:
                 await cast("SearchingStore", member.store).embed([asked])
             except A2MError as error:
-                raise _other_width(member, error) if error.code == Code.EMBEDDING_MISMATCH else error
+                if error.code != Code.EMBEDDING_MISMATCH:
+                    raise
+                raise _other_width(member, error) from error
 
     async def _step(self, member: Member, model: str, until: float) -> Embedded:
         """Embed some of what lacks a vector of the model; what is left and refused is of the whole tier."""
@@ -212,7 +216,7 @@ class Embedding:
 
 def _other_width(member: Member, error: A2MError) -> A2MError:
     told = (
-        f"nothing was embedded: tier {member.name} keeps its width, for it is fixed by its settings or by vectors "
-        "of callers (name another tier to leave it out)"
+        f"nothing was changed: tier {member.name} keeps its width, for it is fixed by its settings or by "
+        "vectors of callers (name another tier to leave it out)"
     )
     return A2MError(error.code, f"{told}: {error.message}", error.data)

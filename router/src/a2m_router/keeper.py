@@ -17,7 +17,7 @@ from a2m_router.coordination import Clock, Locks
 from a2m_router.counts import Counts
 from a2m_router.forgets import Forgetter
 from a2m_router.listing import any_of, every_entry, first_entries, group_members
-from a2m_router.moves import Moved, Mover
+from a2m_router.moves import GROWING, NOT_ENDED, OTHERS, Moved, Mover
 from a2m_router.policy import Unit, overflow, units
 from a2m_router.repair import Repairer
 from a2m_router.reunion import Reunion
@@ -33,6 +33,8 @@ WORKERS = 4
 FIRST_PAUSE = 0.5
 CLOSE_ATTEMPTS = 4
 LONGEST_PAUSE = 60.0
+UNDER_WAY = frozenset({GROWING, NOT_ENDED, OTHERS, "changed"})
+"""Why a unit stays that may go in a moment: it is being moved already, or a recall counts its accesses."""
 OVERLAP = 120_000_000
 """Microseconds that a look for grown groups goes back beyond the last one: longer than a move takes."""
 
@@ -156,7 +158,6 @@ class Keeper:
         moved = Moved()
         for attempt in range(CLOSE_ATTEMPTS):
             if attempt:
-                # Another move had a part of it, of this router or of another.
                 await asyncio.sleep(FIRST_PAUSE / 10 * 2**attempt)
             leaving = units(await every_entry(entry.store, selected))
             if not leaving:
@@ -167,7 +168,7 @@ class Keeper:
             self._left(leaving)
             for bucket in {(e.owner, e.session) for unit in leaving for e in unit.entries}:
                 self._counts.pop(bucket, None)
-            if done.failed is not None or not done.stayed:
+            if done.failed is not None or not UNDER_WAY.intersection(done.stayed.values()):
                 break
         if moved.failed is not None:
             self._log(Consolidated(moved=moved.ids))

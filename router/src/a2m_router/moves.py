@@ -27,6 +27,9 @@ UNDO_ATTEMPTS = 5
 COPY_ATTEMPTS = 3
 LOCK_ATTEMPTS = 3
 GONE = "gone"
+GROWING = "its group is growing"
+NOT_ENDED = "an earlier move of its group has not ended"
+OTHERS = "its group did not move"
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +122,7 @@ class Mover:
                 whole = await self._whole(whole, source)
                 if _locks_of(whole) <= names:
                     return await self._move_locked(whole, source, target, salience)
-        return Moved(stayed={i: "its group is growing" for unit in whole for i in unit.ids})
+        return Moved(stayed={i: GROWING for unit in whole for i in unit.ids})
 
     async def _move_locked(self, whole: list[Unit], source: Member, target: Member, salience: float) -> Moved:
         """Copy part by part, since a group may be of any size; delete when all of it is there."""
@@ -135,7 +138,7 @@ class Mover:
             late = {record.id for record in records if record.arrival is not None}
             blocked = {i for unit in whole if late.intersection(unit.ids) for i in unit.ids}
             stayed |= dict.fromkeys({*part} - {record.id for record in records}, GONE)
-            stayed |= dict.fromkeys(blocked.intersection(part), "an earlier move of its group has not ended")
+            stayed |= dict.fromkeys(blocked.intersection(part), NOT_ENDED)
             moving = [record for record in records if record.id not in blocked]
             if moving:
                 copied, refused = await self._copy(moving, source, target, salience)
@@ -214,7 +217,7 @@ class Mover:
         ready = [[pairs[i].original for i in ids] for ids in units_here if all(i in pairs for i in ids)]
         settled = {named.id for names in ready for named in names}
         undone = [record_id for record_id in pairs if record_id not in settled]
-        done = Moved(stayed=dict.fromkeys(undone, "its group did not move"))
+        done = Moved(stayed=dict.fromkeys(undone, OTHERS))
         outcomes, failed = await self._delete_units([names for names in ready if names], source, target)
         done.failed = failed if failed is not None and failed.retryable else None
         done.stayed |= dict.fromkeys(settled - outcomes.keys(), "whether it was deleted is not known")

@@ -106,7 +106,7 @@ async def test_a_note_that_there_is_something_to_clear_outlives_what_others_note
     [wrote] = await replicas[0].write([one], EVERYONE)
     await replicas[0].embed([Seen("v", wrote.etag, [1.0, 2.0, 3.0], "wide")])
     # The mean length of texts is noted in the same place.
-    await replicas[1].write([Draft(id="long", content=" ".join(map(str, range(500))))], EVERYONE)
+    await replicas[1].write([Draft(id="long", content=" ".join(map(str, range(60_000))))], EVERYONE)
     await replicas[2].open()
     [cleared] = await replicas[2].read(["v"])
     assert (cleared.embedding, cleared.embedding_model) == (None, None)

@@ -80,10 +80,11 @@ def reembed(
     from a2m_cli import rendering
 
     if as_json:
-        rendering.print_json({"model": done.model, "embedded": done.embedded})
+        rendering.print_json({"model": done.model, "embedded": done.embedded, "refused": done.refused})
     else:
         records = rendering.counted(done.embedded, "record")
-        rendering.console().print(f"{records} embedded: nothing is without a vector of {done.model}.")
+        rest = f"{done.refused} refused by" if done.refused else "nothing is without a vector of"
+        rendering.console().print(f"{records} embedded: {rest} {done.model}.")
 
 
 def demo(

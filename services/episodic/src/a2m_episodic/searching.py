@@ -148,7 +148,8 @@ async def _recent(connection: Connection, found: Conditions, limit: int) -> Rank
 
 
 async def _lexical(connection: Connection, over: Over, terms: Sequence[int], limit: int) -> Ranking:
-    counted = await rows(connection, query("search", "statistics"), {"terms": terms, "many": MANY})
+    statistics = query("search", "statistics_of" if over.few else "statistics")
+    counted = await rows(connection, statistics, {**over.values, "terms": terms, "many": MANY})
     frequencies = {row["term"]: row["held"] for row in counted if row["held"]}
     if not frequencies:
         return {}

@@ -31,6 +31,13 @@ CROSS JOIN (
     FROM corpus c
 ) n
 
+-- name: statistics_of
+-- Of a few records, as exactly as their number allows: what is rare among one owner's is not rare in all.
+SELECT m.mark AS term, count(*) AS held, cardinality(%(pks)s::bigint[]) AS documents
+FROM words w CROSS JOIN LATERAL unnest(w.marks) AS m(mark)
+WHERE w.pk = ANY(%(pks)s::bigint[]) AND w.marks && %(terms)s::bigint[] AND m.mark = ANY(%(terms)s::bigint[])
+GROUP BY m.mark
+
 -- name: lexical
 -- Weights are found by a hash of 30 bits and marks by one of 63: marks decide whether a term is really held.
 SELECT s.pk, s.score
