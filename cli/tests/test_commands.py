@@ -23,6 +23,15 @@ def test_what_is_remembered_is_recalled_replayed_and_forgotten(cli: Cli, served:
     assert len(cli.json("timeline", "--limit", "0")["records"]) == 1
 
 
+def test_a_recall_is_explained(cli: Cli, served: str) -> None:
+    written = cli("remember", "the heron nests by the weir", "--session", "s1").strip()
+    told = cli("recall", "heron", "--explain")
+    assert "ranked by" in told
+    assert f"{written}  tier=" in told
+    assert "score=" in told
+    assert [*cli.json("recall", "heron", "--explain")["explained"]] == [written]
+
+
 def test_nothing_is_not_remembered_but_a_reference_is(cli: Cli, served: str, piped: None) -> None:
     for arguments in (["remember", ""], ["remember"]):
         cli(*arguments, status=2)

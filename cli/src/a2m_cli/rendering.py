@@ -67,6 +67,18 @@ def show_records(out: Console, records: Sequence[JsonObject]) -> None:
         out.print(Text("nothing found", style="dim"))
 
 
+def show_explained(out: Console, result: JsonObject) -> None:
+    """What ranked the records of a recall, and the parts of each one's score."""
+    out.print(Text(f"ranked by {safe(result.get('ranked_by', 'its tier'))}", style="dim"), soft_wrap=True)
+    explained = result.get("explained")
+    for record_id, parts in (explained if isinstance(explained, dict) else {}).items():
+        told = " ".join(f"{name}={safe(value)}" for name, value in objects([parts])[0].items())
+        out.print(Text(f"{safe(record_id)}  {told}"), soft_wrap=True)
+    for one in objects(result.get("suppressed")):
+        told = f"{safe(one.get('id'))}  stands behind: {safe(one.get('reason'))} of {safe(one.get('of'))}"
+        out.print(Text(told), soft_wrap=True)
+
+
 def show_degraded(result: JsonObject) -> None:
     """On standard error: which tiers did not answer, and why."""
     err = console(stderr=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from a2m_protocol.types import Draft
 from a2m_semantic.edge import EdgeEngine
 from a2m_semantic.store import SemanticStore
-from a2m_server.store import EVERYONE, Filter, Named
+from a2m_server.values import EVERYONE, Filter, Named
 
 async def main(folder, start):
     store = SemanticStore(EdgeEngine(Path(folder), "cosine", 0.05))

@@ -40,6 +40,9 @@ def recall(
     owner: Owner = None,
     embeddings: Embeddings = False,
     prompt: Prompt = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="How each came to its place, and what repeats another.")
+    ] = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -57,6 +60,7 @@ def recall(
             owner=owner,
             embeddings=embeddings,
             prompt=prompt,
+            explain=explain,
         ),
     )
     _show(result, as_json=as_json, prompt=prompt)
@@ -237,4 +241,6 @@ def _show(result: JsonObject, *, as_json: bool, prompt: bool) -> None:
         rendering.console().print(rendering.safe(result["prompt"]), soft_wrap=True)
     else:
         rendering.show_records(rendering.console(), rendering.objects(result.get("records")))
+    if "explained" in result and not as_json:
+        rendering.show_explained(rendering.console(), result)
     rendering.show_degraded(result)
