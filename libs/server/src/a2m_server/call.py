@@ -120,6 +120,9 @@ class Call:
         query = params.text("query")
         if query is not None and not query.strip():
             raise invalid_params("query: must not be blank; leave it out to select without it")
+        most = self.server.limits.max_content_length
+        if query is not None and len(query) > most:
+            raise invalid_params(f"query: expected at most {most} characters, as no content is longer")
         ids = params.ids()
         return Filter(
             self.scope,

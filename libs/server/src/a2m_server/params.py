@@ -15,6 +15,8 @@ from a2m_protocol.types import MAX_CONTENT, MAX_RECALL, MAX_RECORDS, Vector, che
 DEFAULT_RECALL = 8
 MAX_AMOUNT = 1e15
 MAX_LIMIT = 2**31 - 1
+MAX_QUERY = 16_384
+"""How many characters of what is searched for count."""
 
 _vectors: TypeAdapter[list[float]] = TypeAdapter(Vector)
 
@@ -61,6 +63,14 @@ class Params:
         if value == "":
             raise invalid_params(f"{name}: expected a string that is not empty")
         return value
+
+    def words(self, name: str) -> str | None:
+        """What to search for: the first `MAX_QUERY` characters of a string, or None where it is blank.
+
+        Every tier takes a query apart, while turns wait: one as long as a body may be would silence them all.
+        """
+        text = self.text(name)
+        return (text.strip()[:MAX_QUERY] or None) if text is not None else None
 
     def required(self, name: str) -> str:
         value = self.name(name)

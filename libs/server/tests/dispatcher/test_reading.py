@@ -6,6 +6,7 @@ import pytest
 
 from a2m_protocol.errors import unavailable
 from a2m_server.memory import MemoryTier
+from a2m_server.params import MAX_QUERY
 from a2m_server.values import Degraded, Found, Page, Search, StoreInfo
 
 BAD_LIMITS = [-1, 1.5, True, "8", [], {}]
@@ -26,6 +27,12 @@ async def test_recall_gives_eight_best_first(filled: Any) -> None:
     scores = [r["score"] for r in records]
     assert scores == sorted(scores, reverse=True)
     assert all(0 <= score <= 1 for score in scores)
+
+
+async def test_of_what_is_searched_for_the_first_characters_count(memory: Any) -> None:
+    await memory.remember({"id": "t", "content": "tea"}, {"id": "c", "content": "coffee"})
+    query = f"  tea {' ' * MAX_QUERY} coffee"
+    assert [r["id"] for r in (await memory.ok("recall", query=query))["records"]] == ["t"]
 
 
 @pytest.mark.parametrize("query", [None, "", "  \n"])

@@ -220,6 +220,7 @@ async def test_forgetting_needs_a_selector_that_is_not_empty(memory: Any) -> Non
         {"where": {}},
         {"key_prefix": ""},
         {"key_prefix": "//"},
+        {"query": "x " * 500_001},
         {"ids": None, "where": {"role": None}},
         {"where": None, "query": "x"},
         {"query": None, "where": {"role": None}},

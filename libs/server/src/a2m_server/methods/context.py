@@ -125,18 +125,13 @@ def _count(call: Call, ids: Sequence[str]) -> None:
 def _read(call: Call) -> _Asked:
     params = call.params
     return _Asked(
-        query=_words(params, "query"),
-        task=_words(params, "task"),
+        query=params.words("query"),
+        task=params.words("task"),
         session=params.name("session"),
         where=call.where(),
         limits=_limits(call),
         budget=_budget(params.raw("budget")),
     )
-
-
-def _words(params: Params, name: str) -> str | None:
-    text = params.text(name)
-    return text if text and text.strip() else None
 
 
 def _limits(call: Call) -> Mapping[Part, int]:

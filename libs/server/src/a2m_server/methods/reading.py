@@ -23,7 +23,7 @@ ORDERS = ("seq", "key")
 async def recall(call: Call) -> JsonObject:
     params = call.params
     _require_filters(call)
-    query = params.text("query")
+    query = params.words("query")
     limit = _recall_limit(call)
     min_score = params.number("min_score")
     rendering = _rendering(call)
@@ -33,7 +33,7 @@ async def recall(call: Call) -> JsonObject:
     search = Search(
         filter=call.matching(),
         limit=max(limit, min(candidates, call.server.limits.max_recall_limit)),
-        text=query if query and query.strip() else None,
+        text=query,
         embedding=embedding,
         embedding_model=params.name("embedding_model") if call.privileged and embedding is not None else None,
         vectors=call.vectors,
