@@ -32,6 +32,14 @@ def test_a_recall_is_explained(cli: Cli, served: str) -> None:
     assert [*cli.json("recall", "heron", "--explain")["explained"]] == [written]
 
 
+def test_an_owner_that_makes_no_difference_is_not_passed_over_in_silence(cli: Cli, served: str) -> None:
+    for arguments in (["remember", "tea", "--owner", "ann"], ["recall", "tea", "--owner", "bob"]):
+        cli(*arguments)
+        assert "the owner makes no difference" in cli.err
+    cli("recall", "tea")
+    assert "owner" not in cli.err
+
+
 def test_nothing_is_not_remembered_but_a_reference_is(cli: Cli, served: str, piped: None) -> None:
     for arguments in (["remember", ""], ["remember"]):
         cli(*arguments, status=2)

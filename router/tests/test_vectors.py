@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_retrieval.embed.port import Encoded
+from a2m_router import vectors
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
@@ -36,6 +37,7 @@ class Meanings:
         self.opened = False
         self.asked: list[tuple[Kind, list[str]]] = []
         self.away = False
+        self.hangs = False
 
     async def open(self) -> None:
         self.opened = True
@@ -54,6 +56,8 @@ class Meanings:
         self.asked.append((kind, [*texts]))
         if self.away:
             raise unavailable("the embedder", "it is away")
+        if self.hangs:
+            await asyncio.Event().wait()
         await asyncio.sleep(0)
         water = {"river", "rain"}
         return [Encoded([0.6, 0.8] if water & {*text.split()} else [-0.8, 0.6]) for text in texts]
@@ -191,6 +195,23 @@ async def test_without_the_model_records_move_and_words_find_them(
     found = (await federation.search(Search(Filter(), 1, text="river"))).records
     assert [record.id for record in found] == [one.id]
     assert not registry.get_sample_value("a2m_embedded_texts_total", {"kind": "document"})
+
+
+async def test_a_model_that_does_not_answer_holds_up_neither_recalls_nor_moves(
+    stores: dict[str, MemoryTier], embedder: Meanings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "QUERY_SECONDS", 0.01)
+    monkeypatch.setattr(vectors, "MOVE_SECONDS", 0.01)
+    members = [Member(config, stores[config.name]) for config in CHAIN]
+    federation = Federation("a2m", members, EventLog(), interval=3_600, embedder=embedder)
+    async with within(federation):
+        await federation.write([draft(content="the river", session="s")], EVERYONE)
+        embedder.hangs = True
+        await federation.close_session("s", EVERYONE)
+        for text in ("river", "the river"):
+            [found] = (await federation.search(Search(text=text))).records
+            assert found.tier == "episodic"
+        assert [kind for kind, _ in embedder.asked].count("query") == 1
 
 
 async def test_a_tier_with_vectors_of_another_width_is_left_without_ours(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,26 @@ class Server:
             raise explain(error, self.url) from error
 
     def call(self, method: str, params: JsonObject) -> JsonObject:
-        """The result of one call."""
-        return self.run(lambda client: client.call(f"memory/{method}", params))
+        """The result of one call; says so on standard error where an owner makes no difference to it."""
+
+        async def asked(client: Client) -> JsonObject:
+            if "owner" in params and "scopes" not in capabilities(await client.describe()):
+                print(UNHEEDED, file=sys.stderr)
+            return await client.call(f"memory/{method}", params)
+
+        return self.run(asked)
+
+
+UNHEEDED = (
+    "this server keeps no owners apart for you, so the owner makes no difference: give the router a token "
+    "(A2M_ROUTER_TOKEN_FILE), and its content by --token-file"
+)
+
+
+def capabilities(described: JsonObject) -> list[str]:
+    """What a server declares, whatever it sent."""
+    told = described.get("capabilities")
+    return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
 
 
 def require_extensions(described: JsonObject, names: Collection[str], purpose: str) -> None:

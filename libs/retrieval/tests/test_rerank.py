@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from a2m_retrieval.embed import minilm
-from a2m_retrieval.embed.late import Tokens, most_similar, unpacked
+from a2m_retrieval.embed.late import Tokens, filled, most_similar, unpacked
 from a2m_retrieval.embed.local import LocalEmbedder
 from a2m_retrieval.rerank import Candidate, Evidence, Weights, rerank, weighed
 
@@ -83,15 +83,25 @@ async def test_an_answer_that_shares_no_word_comes_before_one_that_shares_the_id
 
 
 async def test_candidates_without_states_are_ranked_on_the_same_scale(embedder: LocalEmbedder) -> None:
-    texts = ["The violin is in the cellar.", "Dinner was late.", "The cello is in the attic."]
+    texts = ["It rained all day.", "Dinner was late.", "The cello is in the attic."]
     known = await seen(embedder, *texts[:2])
     query = await asked(embedder, "Where is the cello?")
     mixed = [*known, embedder.tokens(texts[2], None)]
-    near = most_similar(query, mixed)
+    near = filled(most_similar(query, mixed))
     assert near.shape == (3, len(query.ids))
     assert near.min() >= -1
     assert near.max() <= 1 + 1e-6
     assert order(rerank(query, [Candidate(tokens, 0) for tokens in mixed]))[0] == 2
+
+
+async def test_what_nothing_is_known_of_does_not_pass_for_nearer_than_what_was_seen(
+    embedder: LocalEmbedder,
+) -> None:
+    [answer] = await seen(embedder, "We decided to use Kafka for the event pipeline.")
+    unknown = [Candidate(embedder.tokens(text, None), 1_000) for text in ("ok", "My cat is called Tom")]
+    query = await asked(embedder, "message queue")
+    evidence = rerank(query, [*unknown, Candidate(answer, 0, "old")])
+    assert order(evidence)[0] == 2
 
 
 async def test_of_two_alike_the_one_whose_session_is_about_the_question_comes_first(

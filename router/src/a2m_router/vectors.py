@@ -12,6 +12,7 @@ from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.embed.port import Embedder, Encoded
 from a2m_router.counts import Counts
+from a2m_router.patience import Patience
 from a2m_router.tiers import Member
 from a2m_server.values import Seen
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 PLAIN = "a"
 """A text that every model takes."""
 QUERIES = 64
+QUERY_SECONDS = 3.0
+MOVE_SECONDS = 10.0
+"""How long a recall waits for the vector of its query, and a move for those of its records."""
 SPEAKER = "speaker"
 """The metadata in which transcripts name who speaks."""
 
@@ -38,6 +42,8 @@ class Vectors:
         self._embedder = embedder
         self._counts = counts
         self._queries: OrderedDict[str, asyncio.Task[Encoded | None]] = OrderedDict()
+        self._for_query = Patience(QUERY_SECONDS)
+        self._for_move = Patience(MOVE_SECONDS)
         self.missed: Callable[[], None] = lambda: None
         """Called where records went without vectors that they could have had."""
 
@@ -68,6 +74,8 @@ class Vectors:
         if self._embedder is None or not text.strip() or not self._embedder.reads(text):
             return None
         if text not in self._queries:
+            if self._for_query.ended:
+                return None
             self._queries[text] = asyncio.create_task(self._query(self._embedder, text))
             while len(self._queries) > QUERIES:
                 self._queries.popitem(last=False)
@@ -77,7 +85,7 @@ class Vectors:
     async def _query(self, embedder: Embedder, text: str) -> Encoded | None:
         found: Encoded | None = None
         try:
-            [found] = await embedder.encode([text], kind="query")
+            [found] = await self._for_query.wait(embedder.encode([text], kind="query"))
             self._counts.embedded.labels("query").inc()
         except A2MError as error:
             log.warning("a query goes without a vector: %s", error.message)
@@ -97,8 +105,11 @@ class Vectors:
         bare = [at for at, draft in enumerate(drafts) if draft.embedding is None and draft.content.strip()]
         if self._embedder is None or not bare or not self.fits(target):
             return [*drafts]
+        if self._for_move.ended:
+            self.missed()
+            return [*drafts]
         try:
-            encoded = await self._encoded([drafts[at] for at in bare])
+            encoded = await self._for_move.wait(self._encoded([drafts[at] for at in bare]))
         except A2MError as error:
             log.warning("%d records go to %s without vectors: %s", len(bare), target.name, error.message)
             self.missed()
@@ -158,6 +169,8 @@ class Vectors:
         embedder = self._embedder
         assert embedder is not None, "both callers have looked"  # noqa: S101 for the type checker
         encoded = await embedder.encode([text_of(record) for record in records], kind="document")
+        self._for_query.answered()
+        self._for_move.answered()
         self._counts.embedded.labels("document").inc(len(records))
         features = await asyncio.to_thread(
             lambda: [e.tokens.packed(embedder.model) if e.tokens is not None else None for e in encoded]

@@ -58,7 +58,7 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
         url: str,
         *,
         token: str | None = None,
-        token_file: Path | None = None,
+        token_file: Path | str | None = None,
         timeout: float = 30.0,
         retries: int = 0,
     ) -> Self:
@@ -177,7 +177,7 @@ class SyncClient(Methods[JsonObject]):
         url: str,
         *,
         token: str | None = None,
-        token_file: Path | None = None,
+        token_file: Path | str | None = None,
         timeout: float = 30.0,
         retries: int = 0,
     ) -> Self:

@@ -54,7 +54,7 @@ class HttpTransport:
         url: str,
         *,
         token: str | None = None,
-        token_file: Path | None = None,
+        token_file: Path | str | None = None,
         connect_timeout: float = 5.0,
         max_connections: int = 100,
     ) -> None:
@@ -62,7 +62,7 @@ class HttpTransport:
         # As errors name it: what is in it of a password is for the server alone.
         self.url = str(self._target.copy_with(userinfo=b"")) if self._target.userinfo else url
         self._token = token.encode("ascii") if token is not None else None
-        self._token_file = TokenFile(token_file) if token_file is not None else None
+        self._token_file = TokenFile(Path(token_file)) if token_file is not None else None
         self._connect_timeout = connect_timeout
         # Idle connections are given up well before a server does, lest a call meets one that is closing.
         self._limits = httpx.Limits(

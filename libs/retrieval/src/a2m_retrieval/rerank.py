@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from a2m_retrieval.embed.late import Tokens, most_similar
+from a2m_retrieval.embed.late import Tokens, filled, most_similar
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +79,7 @@ def rerank(
             sessions.append(candidate.session)
     if not places or not (telling := _telling(query, held, len(places))).any():
         return None
-    near = numpy.concatenate(nearest) @ telling / telling.sum()
+    near = filled(numpy.concatenate(nearest)) @ telling / telling.sum()
     spread = near.max() - near.min()
     near = (near - near.min()) / spread if spread > 0 else near * 0
     return weighed(near.tolist(), places, sessions, weights or Weights())
@@ -130,5 +130,5 @@ def _around(
             members[session].append(at)
     around = own.copy()
     for places in members.values():
-        around[places] = numpy.sort(own[places])[::-1][:together].sum() / together
+        around[places] = numpy.sort(own[places])[::-1][:together].mean()
     return around

@@ -32,6 +32,10 @@ PRESENT, ABSENT = 0.65, 0.25
 Means over questions on conversations; they stand in for a text whose states were not kept.
 """
 
+UNSEEN = 0.25
+"""Where a text whose states were not kept stands among the others by a token that it does not hold: such a
+share of them is farther. Nothing is known of it, so that it must not pass for nearer than what was seen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -74,10 +78,11 @@ def unpacked(features: str, model: str, width: int) -> Tokens | None:
 def most_similar(query: Tokens, documents: Sequence[Tokens]) -> NDArray[numpy.float32]:
     """The similarity of each of a query's tokens to the nearest in each document: (documents, tokens).
 
-    The query's states must be known. Of a document without, whether it holds the same tokens has to do.
+    The query's states must be known. Of a document without, whether it holds the same tokens has to do: NaN
+    stands for a token that it does not hold, until `filled` says what that is worth.
     """
     assert query.states is not None, "a query is encoded before it is compared"  # noqa: S101 the caller's part
-    nearest = numpy.full((len(documents), len(query.ids)), ABSENT, numpy.float32)
+    nearest = numpy.full((len(documents), len(query.ids)), numpy.nan, numpy.float32)
     whole = [at for at, document in enumerate(documents) if document.states is not None]
     if whole:
         states = numpy.concatenate([s for at in whole if (s := documents[at].states) is not None])
@@ -87,6 +92,15 @@ def most_similar(query: Tokens, documents: Sequence[Tokens]) -> NDArray[numpy.fl
         if document.states is None:
             nearest[at, numpy.isin(query.ids, document.ids)] = PRESENT
     return nearest
+
+
+def filled(nearest: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
+    """`most_similar` of all documents, with a number for what is not known."""
+    seen = nearest[~numpy.isnan(nearest).any(axis=1)]
+    worth = numpy.full(nearest.shape[1], ABSENT, numpy.float32)
+    if len(seen):
+        worth = numpy.minimum(worth, numpy.quantile(seen, UNSEEN, axis=0).astype(numpy.float32))
+    return numpy.where(numpy.isnan(nearest), worth, nearest)
 
 
 def _header(model: str) -> bytes:
