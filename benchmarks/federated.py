@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 START_SECONDS = 90
+PORT_BASE = int(os.environ.get("A2M_BENCH_PORT_BASE", "18778"))
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def federation(config: str | None = None, **environment: str) -> Iterator[Runnin
     folder = Path(tempfile.mkdtemp(prefix="a2m-bench-"))
     ready = folder / "ready.json"
     command = [sys.executable, "-m", "a2m_cli", "up", "--quiet", "--data", str(folder / "data")]
-    command += ["--ready-file", str(ready), "--port-base", "18778"]
+    command += ["--ready-file", str(ready), "--port-base", str(PORT_BASE)]
     if config is not None:
         (folder / "federation.yaml").write_text(config)
         command += ["--config", str(folder / "federation.yaml")]

@@ -34,7 +34,7 @@ from a2m_retrieval.embed.local import LocalEmbedder
 from a2m_retrieval.fuse import reciprocal_rank_fusion
 from a2m_retrieval.lexical import bm25
 from a2m_retrieval.rerank import Weights, weighed
-from a2m_retrieval.text import index_terms, query_terms
+from a2m_retrieval.text import index_terms, query_terms, said
 from a2m_router.vectors import text_of
 
 DATA = Path(os.environ.get("A2M_TEST_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -145,20 +145,28 @@ def scifact() -> Corpus:
 
 
 class Flat:
-    """One index of all texts of a corpus, in this process."""
+    """One index of all texts of a corpus, in this process: of what tiers index, and of the dates as well."""
 
     def __init__(self, corpus: Corpus, vectors: Sequence[Sequence[float]]) -> None:
         self._ids = [draft["id"] for draft in corpus.drafts]
-        self._terms = [index_terms(text) for text in corpus.texts]
+        plain = [said(draft["content"], draft.get("metadata")) for draft in corpus.drafts]
+        self._terms = {
+            "": [index_terms(text) for text in plain],
+            ", dated": [index_terms(text) for text in corpus.texts],
+        }
         self._vectors = numpy.array(vectors, numpy.float32)
 
     def rankings(self, question: str, vector: Sequence[float]) -> dict[str, list[str]]:
-        words = bm25(self._terms, query_terms(question))
-        lexical = [self._ids[at] for at in sorted(range(len(words)), key=lambda at: -words[at]) if words[at]]
         near = self._vectors @ numpy.array(vector, numpy.float32)
         dense = [self._ids[at] for at in numpy.argsort(-near, kind="stable")]
-        fused = [*reciprocal_rank_fusion([lexical, dense])]
-        return {"flat BM25": lexical, "flat embedder": dense, "flat RRF": fused}
+        found = {"flat embedder": dense}
+        for kind, terms in self._terms.items():
+            words = bm25(terms, query_terms(question))
+            order = sorted(range(len(words)), key=lambda at: -words[at])
+            lexical = [self._ids[at] for at in order if words[at]]
+            found["flat BM25" + kind] = lexical
+            found["flat RRF" + kind] = [*reciprocal_rank_fusion([lexical, dense])]
+        return found
 
 
 async def load(running: Running, corpus: Corpus, *, close: Iterable[str] | None = None) -> None:

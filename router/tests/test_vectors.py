@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_retrieval.embed.port import Encoded
-from a2m_router import vectors
+from a2m_router import patience, vectors
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
@@ -117,8 +117,9 @@ async def test_a_query_finds_by_meaning_what_has_none_of_its_words(federation: F
 
 
 async def test_a_query_is_embedded_once_whoever_asks_it_and_how_often(
-    federation: Federation, embedder: Meanings, registry: CollectorRegistry
+    federation: Federation, embedder: Meanings, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(patience, "AWAY", 0.0)
     search = Search(Filter(), 1, text="rain")
     await asyncio.gather(federation.search(search), federation.search(search))
     await federation.search(search)
@@ -204,14 +205,18 @@ async def test_a_model_that_does_not_answer_holds_up_neither_recalls_nor_moves(
     monkeypatch.setattr(vectors, "MOVE_SECONDS", 0.01)
     members = [Member(config, stores[config.name]) for config in CHAIN]
     federation = Federation("a2m", members, EventLog(), interval=3_600, embedder=embedder)
-    async with within(federation):
-        await federation.write([draft(content="the river", session="s")], EVERYONE)
+    await federation.open()
+    try:
+        one = draft("the river", session="s")
+        await federation.write([one], EVERYONE)
         embedder.hangs = True
-        await federation.close_session("s", EVERYONE)
+        assert list((await federation.close_session("s", EVERYONE)).moved) == [one.id]
         for text in ("river", "the river"):
-            [found] = (await federation.search(Search(text=text))).records
-            assert found.tier == "episodic"
+            found = (await federation.search(Search(Filter(), 1, text=text))).records
+            assert [record.id for record in found] == [one.id]
         assert [kind for kind, _ in embedder.asked].count("query") == 1
+    finally:
+        await federation.close()
 
 
 async def test_a_tier_with_vectors_of_another_width_is_left_without_ours(
