@@ -14,6 +14,7 @@ from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_protocol.types import Record
 from a2m_retrieval.embed.port import Encoded
 from a2m_retrieval.metric import Metric
+from a2m_router import embedding
 from a2m_router.coordination import Locks
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
@@ -306,6 +307,21 @@ async def test_another_model_of_another_width_takes_over_step_by_step(
     assert (await stores["episodic"].info()).dimensions == 3
     search = Search(Filter(), 5, text="fact")
     assert len((await federation.search(search)).records) == 5
+
+
+async def test_what_others_take_from_what_is_left_is_not_waited_for(
+    make: Make, stores: dict[str, MemoryTier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound, value in (("PAGE", 3), ("BATCH", 2), ("STEP", 0.0)):
+        monkeypatch.setattr(embedding, bound, value)
+    federation = await make(Widths())
+    await federation.write([draft(f"fact {n}", tier="episodic") for n in range(8)], EVERYONE)
+    await until(lambda: models(stores["episodic"]) == {"first"})
+    federation = await make(Widths("second"))
+    step = await federation.reembed("episodic")
+    assert (step.embedded, step.left) == (2, 6)
+    await federation.forget(Filter(tier="episodic"))
+    assert (await federation.reembed("episodic")).left == 0
 
 
 async def test_a_caller_s_vector_of_another_width_keeps_a_tier_as_it_is(

@@ -206,6 +206,14 @@ async def test_a_query_of_a_script_that_the_model_does_not_read_goes_by_fusion(
     assert len(answer.records) == 1
 
 
+@pytest.mark.parametrize("text", ["the of and", "!!!", "\U0001f98a"])
+async def test_a_query_that_asks_for_nothing_finds_nothing(federation: Federation, text: str) -> None:
+    session = name()
+    await told(federation, session, "My flight lands at noon.")
+    await federation.write([draft("It rained.", session=session)], EVERYONE)
+    assert (await federation.search(Search(within(session), 4, text=text))).records == []
+
+
 async def test_the_newest_turns_are_candidates_though_they_share_no_word(federation: Federation) -> None:
     session = name()
     newest = draft("My flight lands at noon.", session=session)

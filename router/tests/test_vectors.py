@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_retrieval.embed.port import Encoded
-from a2m_router import patience, vectors
+from a2m_router import moves, patience, vectors
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
@@ -217,6 +217,20 @@ async def test_a_model_that_does_not_answer_holds_up_neither_recalls_nor_moves(
         assert [kind for kind, _ in embedder.asked].count("query") == 1
     finally:
         await federation.close()
+
+
+async def test_a_move_that_takes_long_leaves_the_vectors_to_the_background(
+    federation: Federation, stores: dict[str, MemoryTier], embedder: Meanings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "EMBED_SECONDS", 0.0)
+    session = name()
+    one = draft("the river", session=session)
+    await federation.write([one], EVERYONE)
+    assert list((await federation.close_session(session, EVERYONE)).moved) == [one.id]
+    async with asyncio.timeout(10):
+        while (await stores["episodic"].read([one.id]))[0].embedding is None:  # noqa: ASYNC110 it tells nobody
+            await asyncio.sleep(0.005)
+    assert len(embedder.asked) == 1
 
 
 async def test_a_tier_with_vectors_of_another_width_is_left_without_ours(

@@ -169,12 +169,13 @@ class Embedding:
         """Embed some of what lacks a vector of the model; what is left and refused is of the whole tier."""
         lacking = Filter(EVERYONE, without=model)
         key = (member.name, model)
+        wanted = await self._first(member, lacking)
         tally = self._tallies.get(key)
-        if tally is None or tally.left < PAGE:
+        # Others take from what is left, too: the background, a forget.
+        if tally is None or tally.left < PAGE or not wanted:
             every = await every_entry(member.store, lacking)
             left = len(self._takeable(member, every))
             tally = Embedded(0, left, len(every) - left)
-        wanted = await self._first(member, lacking)
         kept = refused = at = 0
         while at < len(wanted) and (at == 0 or time.monotonic() < until):
             done = await self._embed(member, wanted[at : at + BATCH], anew=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ from a2m_router.vectors import Vectors
 from a2m_server.values import Deleted, Named
 
 BATCH = 100
+EMBED_SECONDS = 10.0
+"""After this long in one move, records go without vectors and get them later: somebody waits for its end."""
 UNDO_ATTEMPTS = 5
 COPY_ATTEMPTS = 3
 LOCK_ATTEMPTS = 3
@@ -92,16 +95,19 @@ class Mover:
             if not member.movable:
                 raise invalid_params(f"tier {member.name} has no part in moves: it lacks our extensions")
         done = Moved()
+        until = time.monotonic() + EMBED_SECONDS
         if source is not target:
             for batch in batches(moving, BATCH):
-                done.add(await self._try(batch, source, target, salience))
+                done.add(await self._try(batch, source, target, salience, until))
         self._counts.moved.labels(source.name, target.name).inc(len(done.ids))
         return done
 
-    async def _try(self, batch: list[Unit], source: Member, target: Member, salience: float) -> Moved:
+    async def _try(
+        self, batch: list[Unit], source: Member, target: Member, salience: float, until: float
+    ) -> Moved:
         """One batch; what the target refuses for good is told apart from its neighbours, which move."""
         try:
-            return await self._move_batch(batch, source, target, salience)
+            return await self._move_batch(batch, source, target, salience, until)
         except A2MError as error:
             if len(batch) == 1 or error.retryable:
                 log.warning("a move from %s to %s was put off: %s", source.name, target.name, error.message)
@@ -110,10 +116,12 @@ class Mover:
                 return Moved(stayed=stayed, failed=error if error.retryable else None)
         done = Moved()
         for unit in batch:
-            done.add(await self._try([unit], source, target, salience))
+            done.add(await self._try([unit], source, target, salience, until))
         return done
 
-    async def _move_batch(self, batch: list[Unit], source: Member, target: Member, salience: float) -> Moved:
+    async def _move_batch(
+        self, batch: list[Unit], source: Member, target: Member, salience: float, until: float
+    ) -> Moved:
         """Move with the locks of every member held, those included that joined a group meanwhile."""
         whole = await self._whole(batch, source)
         for _ in range(LOCK_ATTEMPTS):
@@ -121,10 +129,12 @@ class Mover:
             async with self._locks.hold(names):
                 whole = await self._whole(whole, source)
                 if _locks_of(whole) <= names:
-                    return await self._move_locked(whole, source, target, salience)
+                    return await self._move_locked(whole, source, target, salience, until)
         return Moved(stayed={i: GROWING for unit in whole for i in unit.ids})
 
-    async def _move_locked(self, whole: list[Unit], source: Member, target: Member, salience: float) -> Moved:
+    async def _move_locked(
+        self, whole: list[Unit], source: Member, target: Member, salience: float, until: float
+    ) -> Moved:
         """Copy part by part, since a group may be of any size; delete when all of it is there."""
         await self._reached("move: locked")
         pairs: dict[str, Pair] = {}
@@ -141,7 +151,7 @@ class Mover:
             stayed |= dict.fromkeys(blocked.intersection(part), NOT_ENDED)
             moving = [record for record in records if record.id not in blocked]
             if moving:
-                copied, refused = await self._copy(moving, source, target, salience)
+                copied, refused = await self._copy(moving, source, target, salience, until)
                 pairs |= copied
                 stayed |= refused
         if not pairs:
@@ -162,7 +172,7 @@ class Mover:
         return single + units(await group_members(source.store, grouped))
 
     async def _copy(
-        self, records: Sequence[Record], source: Member, target: Member, salience: float
+        self, records: Sequence[Record], source: Member, target: Member, salience: float, until: float
     ) -> tuple[dict[str, Pair], dict[str, str]]:
         """Transfer and read back: what is verified, by id, and why each of the others is not there.
 
@@ -174,7 +184,7 @@ class Mover:
         stale: dict[str, Record] = {}
         for _ in range(COPY_ATTEMPTS):
             drafts = [as_draft(record, source.name, salience) for record in pending.values()]
-            filled = await self._vectors.filled(drafts, target)
+            filled = await self._vectors.filled(drafts, target, until)
             written = await target.store.transfer(filled)
             if target.unfixed and any(draft.embedding is not None for draft in filled):
                 await target.learn()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Capability, Record
 from a2m_protocol.where import Scalar
+from a2m_retrieval.text import query_terms
 from a2m_router import merge
 from a2m_router.coordination import Readers
 from a2m_router.counts import Counts
@@ -53,7 +54,9 @@ class Reading:
         by_words = replace(asked, embedding=None)
         query, began = Query(search.text or ""), time.perf_counter()
         if search.text is not None and search.embedding is None:
-            query = Query(search.text, await self._vectors.query(search.text))
+            # Stop words alone ask for nothing, and every record is somewhere near to them.
+            telling = bool(query_terms(search.text))
+            query = Query(search.text, await self._vectors.query(search.text) if telling else None)
             seen = query.encoded is not None and query.encoded.tokens is not None
             most = max(search.limit, CANDIDATES)
             asked = by_words = replace(by_words, limit=most, least=search.limit, features=seen)
@@ -88,7 +91,9 @@ class Reading:
 
     async def _recent(self, members: Sequence[Member], asked: Search) -> list[Record]:
         """The newest of where records land, which a question may be about without a word in common."""
-        if asked.text is None or self._tiers.read_only or self._tiers.entry not in members:
+        if asked.text is None or not query_terms(asked.text):
+            return []
+        if self._tiers.read_only or self._tiers.entry not in members:
             return []
         newest = replace(asked, text=None, embedding=None, limit=RECENT, least=None)
         entry = self._tiers.entry

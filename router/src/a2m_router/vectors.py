@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -100,12 +102,15 @@ class Vectors:
             return None
         return self._embedder.tokens(text_of(record), record.features)
 
-    async def filled(self, drafts: Sequence[Draft], target: Member) -> list[Draft]:
-        """The drafts as `target` is to keep them: with vectors, where it searches and they have none."""
+    async def filled(self, drafts: Sequence[Draft], target: Member, until: float = math.inf) -> list[Draft]:
+        """The drafts as `target` is to keep them: with vectors, where it searches and they have none.
+
+        From `until` on, in seconds of `time.monotonic`, the background makes them.
+        """
         bare = [at for at, draft in enumerate(drafts) if draft.embedding is None and draft.content.strip()]
         if self._embedder is None or not bare or not self.fits(target):
             return [*drafts]
-        if self._for_move.ended:
+        if self._for_move.ended or time.monotonic() >= until:
             self.missed()
             return [*drafts]
         try:

@@ -151,7 +151,7 @@ class _Fields(Model):
     tier: Name | None = None
     embedding: Vector | None = None
     embedding_model: Name | None = None
-    features: Annotated[str, Field(max_length=MAX_FEATURES)] | None = None
+    features: Annotated[Text, Field(max_length=MAX_FEATURES)] | None = None
     arrival: Name | None = None
     provenance: Provenance | None = None
     accessed_at: Stamp | None = None

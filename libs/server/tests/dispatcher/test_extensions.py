@@ -80,6 +80,7 @@ async def test_what_a_router_alone_may_see_is_not_in_a_timeline(memory: Any) -> 
         ("created_at", "2020-05-01"),
         ("aliases", "x"),
         ("features", 5),
+        ("features", "\x00"),
         ("provenance", []),
         ("embedding_model", 5),
     ],
@@ -292,6 +293,8 @@ SEEN = {"id": "a", "etag": "e", "embedding": [0.5], "embedding_model": "m"}
         ("embedding_model", ""),
         ("features", 5),
         ("features", "f" * 262_145),
+        ("features", "\x00"),
+        ("etag", "\x00"),
     ],
 )
 async def test_what_a_model_saw_is_checked(memory: Any, field: str, value: object) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from a2m_protocol.clock import MAX_SEQ, format_ms, parse_ms
 from a2m_protocol.errors import Json, JsonObject, invalid_params, scope_denied
-from a2m_protocol.types import MAX_FEATURES, MAX_NAME, Capability, Count, Model, Name, Vector, explain
+from a2m_protocol.types import MAX_FEATURES, MAX_NAME, Capability, Count, Model, Name, Text, Vector, explain
 from a2m_server.call import Call, check_tiers
 from a2m_server.methods.reading import require_filter
 from a2m_server.params import checked
@@ -119,13 +119,13 @@ async def touch(call: Call) -> JsonObject:
 
 class _Named(Model):
     id: Name
-    etag: str
+    etag: Text
 
 
 class _Seen(_Named):
     embedding: Vector
     embedding_model: Name
-    features: Annotated[str, Field(max_length=MAX_FEATURES)] | None = None
+    features: Annotated[Text, Field(max_length=MAX_FEATURES)] | None = None
 
 
 class _Tombstone(Model):
