@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,18 +16,21 @@ import pytest
 
 WIDTHS = {"small": 8, "wide": 12}
 FACTS, SKILLS = 700, 6
-SLOW = 0.05
-"""Seconds that the endpoint takes for a call, so that there is time to kill somebody."""
+OPEN = 100_000
+"""Calls that the endpoint answers when nobody is to be killed."""
 
 pytestmark = pytest.mark.timeout(300)
 
 
 class _Endpoint(BaseHTTPRequestHandler):
+    """Answers as many calls as `gate` lets through; the others wait, so that somebody can be killed."""
+
     protocol_version = "HTTP/1.1"
+    gate = threading.Semaphore(OPEN)
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        time.sleep(SLOW)
+        self.gate.acquire()
         width = WIDTHS[asked["model"]]
         data = [{"index": at, "embedding": _vector(text, width)} for at, text in enumerate(asked["input"])]
         body = json.dumps({"object": "list", "model": asked["model"], "data": data}).encode()
@@ -78,6 +80,7 @@ def test_a_store_is_moved_to_another_model_and_width(
         tiers = ("episodic", "semantic", "procedural")
         return {t: len(call(running, "list", tier=t, without=model)["entries"]) for t in tiers}
 
+    _Endpoint.gate = gate = threading.Semaphore(6)
     with launch(tmp_path, **settings(endpoint, "small")) as running:
         for at in range(0, FACTS, 100):
             records = [{"id": f"e{n}", "content": f"fact {n} of rivers"} for n in range(at, at + 100)]
@@ -89,6 +92,7 @@ def test_a_store_is_moved_to_another_model_and_width(
         # Found in the background, though the router dies while it is at it.
         poll("some vectors", lambda: 0 < lacking(running, "")["episodic"] < FACTS)
         running.kill("router")
+        gate.release(OPEN)
         poll("vectors of all", lambda: lacking(running, "") == none, 60.0)
         poll("the router", running.serves, 60.0)
         before = {r["id"]: r for r in call(running, "timeline")["records"]}
@@ -97,11 +101,13 @@ def test_a_store_is_moved_to_another_model_and_width(
     with launch(tmp_path, **settings(endpoint, "wide")) as running:
         assert lacking(running, "wide") == {"episodic": FACTS, "semantic": 1, "procedural": SKILLS}
         command = [sys.executable, "-m", "a2m_cli", "reembed", "--url", running.url]
+        _Endpoint.gate = gate = threading.Semaphore(8)
         first = subprocess.Popen([*command, "--tier", "episodic"], stdout=subprocess.PIPE)
         poll("the half of it", lambda: lacking(running, "wide")["episodic"] < FACTS // 2)
         first.kill()
         first.communicate()
         running.kill("router")
+        gate.release(OPEN)
         left = lacking(running, "wide")
         assert 0 < left["episodic"] < FACTS
         assert left["semantic"] == 1

@@ -124,7 +124,8 @@ class Embedding:
         return whole
 
     async def _learn(self) -> None:
-        """Ask the tiers now and then what they are: another router may have changed a width."""
+        """Ask the tiers what they are: now and then all, since another router may have changed a width."""
+        await self._tiers.learn()
         if time.monotonic() >= self._learning:
             self._learning = time.monotonic() + self._interval
             await ask([member for member in self._tiers.members if member.embeds], Member.learn)

@@ -44,10 +44,15 @@ class Maintenance:
         self._stepping = asyncio.Lock()
         self._passes = PASSES
         self._swept = -SWEEP
+        self._ended = False
 
     async def run(self) -> None:
-        """Work at once, then whenever there is a reason, and every `maintenance_interval` seconds."""
-        while True:
+        """Work at once, then whenever there is a reason, and every `maintenance_interval` seconds.
+
+        Cancel it after `end`: a driver may turn the cancellation into an error of its own.
+        """
+        self._ended = False
+        while not self._ended:
             self._state.work.clear()
             try:
                 await self.step()
@@ -59,6 +64,11 @@ class Maintenance:
                     await self._state.work.wait()
             except TimeoutError:
                 pass
+
+    def end(self) -> None:
+        """Begin no other round."""
+        self._ended = True
+        self._state.work.set()
 
     async def step(self) -> None:
         """Do all that is due; nothing if another process is doing it."""

@@ -82,6 +82,7 @@ class EpisodicStore:
 
     async def close(self) -> None:
         if self._task is not None:
+            self.maintenance.end()
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
