@@ -14,7 +14,7 @@ async def _fails(error: A2MError) -> None:
 
 
 async def test_nobody_waits_longer_than_that_or_again_at_once() -> None:
-    waiting = Patience(0.01)
+    waiting = Patience("the model", 0.01)
     with pytest.raises(A2MError, match=r"no answer within 0\.01 s") as failed:
         await waiting.wait(asyncio.Event().wait())
     assert failed.value.retryable
@@ -22,7 +22,7 @@ async def test_nobody_waits_longer_than_that_or_again_at_once() -> None:
 
 
 async def test_what_does_not_answer_for_now_is_not_asked_again_at_once() -> None:
-    waiting = Patience(10)
+    waiting = Patience("the model", 10)
     with pytest.raises(A2MError, match="it is away"):
         await waiting.wait(_fails(unavailable("the embedder", "it is away")))
     assert waiting.ended
@@ -31,14 +31,14 @@ async def test_what_does_not_answer_for_now_is_not_asked_again_at_once() -> None
 
 
 async def test_a_refusal_is_an_answer() -> None:
-    waiting = Patience(10)
+    waiting = Patience("the model", 10)
     with pytest.raises(A2MError, match="too long"):
         await waiting.wait(_fails(invalid_params("too long")))
     assert not waiting.ended
 
 
 async def test_one_call_alone_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = Patience(10)
+    waiting = Patience("the model", 10)
     monkeypatch.setattr(patience, "AWAY", 0.0)
     with pytest.raises(A2MError):
         await waiting.wait(_fails(unavailable("the embedder", "it is away")))

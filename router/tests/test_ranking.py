@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -10,9 +11,10 @@ import pytest
 from a2m_protocol.client import Client, LocalTransport
 from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Draft, Provenance
+from a2m_retrieval.cross import CrossEncoder, RerankSettings
 from a2m_retrieval.embed.local import LocalEmbedder
 from a2m_router.federation import Federation
-from a2m_router.rankers import Opinion, Placed, Query
+from a2m_router.rankers import CrossRanker, Opinion, Placed, Query
 from a2m_router.ranking import FUSION, HALF_LIFE, Ranking, apart
 from a2m_router.remote import RemoteTier
 from a2m_router.tiers import Member
@@ -74,6 +76,28 @@ async def test_a_ranker_that_is_away_or_has_no_opinion_leaves_it_to_the_next_and
     answers = {"episodic": found("a", "b")}
     assert await order(Ranking([away, idle, last], lambda: NOW), ASKED, **answers) == ("fixed", ["b", "a"])
     assert await order(Ranking([away, idle], lambda: NOW), ASKED, **answers) == (FUSION, ["a", "b"])
+
+
+async def test_a_cross_encoder_that_hangs_is_waited_for_once() -> None:
+    asked: list[bytes] = []
+    left = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.read(10))
+        await reader.read()
+        writer.close()
+        left.set()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        encoder = CrossEncoder(RerankSettings(url=f"http://127.0.0.1:{port}", timeout=0.2))
+        await encoder.open()
+        ranking = Ranking([CrossRanker(encoder), Fixed(a=0.1, b=0.9)], lambda: NOW)
+        for _ in range(2):
+            assert await order(ranking, ASKED, episodic=found("a", "b")) == ("fixed", ["b", "a"])
+        await encoder.close()
+        await left.wait()
+    assert len(asked) == 1
 
 
 async def test_equal_scores_are_no_opinion_and_do_not_become_newest_first() -> None:

@@ -15,6 +15,7 @@ from a2m_router import moves, patience, vectors
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.tiers import Member
+from a2m_router.vectors import text_of
 from a2m_server.contract import draft, name, within
 from a2m_server.events import EventLog
 from a2m_server.memory import MemoryTier
@@ -269,3 +270,9 @@ async def test_a_wide_vector_is_refused_once_something_was_embedded(federation: 
 async def test_describe_names_the_model(federation: Federation) -> None:
     info = await federation.info()
     assert (info.embedding_model, info.dimensions) == ("meanings-1", 2)
+
+
+def test_a_speaker_that_is_no_name_is_not_embedded() -> None:
+    named = draft("the river", role="user", metadata={"speaker": "Ann"})
+    nameless = draft("the river", role="user", metadata={"speaker": {"name": "Ann"}})
+    assert (text_of(named), text_of(nameless)) == ("Ann: the river", "user: the river")

@@ -1,4 +1,4 @@
-"""How long is waited for what makes vectors: its silence must not be that of all who ask it."""
+"""How long is waited for a model behind an endpoint: its silence must not be that of all who ask it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ AWAY = 10.0
 
 
 class Patience:
-    """Bounds calls to `seconds`, and lets nobody wait for what did not answer `AWAY` seconds ago."""
+    """Bounds calls to `name`, in `seconds`; nobody waits for what did not answer `AWAY` seconds ago."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, name: str, seconds: float) -> None:
+        self._name = name
         self._seconds = seconds
         self._away_until: float | None = None
 
@@ -45,7 +46,7 @@ class Patience:
             if not deadline.expired():
                 raise
             self._away_until = time.monotonic() + AWAY
-            raise unavailable("the embedder", f"no answer within {self._seconds:g} s") from error
+            raise unavailable(self._name, f"no answer within {self._seconds:g} s") from error
         except A2MError as error:
             if error.retryable:
                 self._away_until = time.monotonic() + AWAY

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from a2m_protocol.types import Record
 from a2m_retrieval.cross import CrossEncoder
 from a2m_retrieval.embed.port import Encoded
+from a2m_router.patience import Patience
 from a2m_router.vectors import Vectors, text_of
 
 if TYPE_CHECKING:
@@ -99,9 +100,11 @@ class CrossRanker:
 
     def __init__(self, encoder: CrossEncoder) -> None:
         self._encoder = encoder
+        self._patience = Patience("the cross-encoder", encoder.timeout)
 
     async def rank(self, query: Query, candidates: Sequence[Placed]) -> list[Opinion] | None:
-        if not candidates:
+        if not candidates or self._patience.ended:
             return None
-        scores = await self._encoder.relevance(query.text, [text_of(placed.record) for placed in candidates])
+        texts = [text_of(placed.record) for placed in candidates]
+        scores = await self._patience.wait(self._encoder.relevance(query.text, texts))
         return [Opinion(score, {"relevance": score}) for score in scores]

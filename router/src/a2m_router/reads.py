@@ -53,6 +53,7 @@ class Reading:
         asked = replace(search, filter=replace(search.filter, where=where, tier=None), explain=False)
         by_words = replace(asked, embedding=None)
         query, began = Query(search.text or ""), time.perf_counter()
+        telling = False
         if search.text is not None and search.embedding is None:
             # Stop words alone ask for nothing, and every record is somewhere near to them.
             telling = bool(query_terms(search.text))
@@ -78,7 +79,7 @@ class Reading:
         embedded = time.perf_counter()
         with self._readers.reading():
             (answers, silent), recent = await asyncio.gather(
-                ask(members, ask_one), self._recent(members, by_words)
+                ask(members, ask_one), self._recent(members, by_words if telling else None)
             )
         asked_all = time.perf_counter()
         found = await self._ranking.merged(search, query, answers, recent)
@@ -89,11 +90,9 @@ class Reading:
         }
         return replace(found, degraded=self._without(silent), took=took)
 
-    async def _recent(self, members: Sequence[Member], asked: Search) -> list[Record]:
-        """The newest of where records land, which a question may be about without a word in common."""
-        if asked.text is None or not query_terms(asked.text):
-            return []
-        if self._tiers.read_only or self._tiers.entry not in members:
+    async def _recent(self, members: Sequence[Member], asked: Search | None) -> list[Record]:
+        """The newest of where records land, which what is asked may be about without a word in common."""
+        if asked is None or self._tiers.read_only or self._tiers.entry not in members:
             return []
         newest = replace(asked, text=None, embedding=None, limit=RECENT, least=None)
         entry = self._tiers.entry

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.embed.port import Embedder, Encoded
+from a2m_retrieval.text import speaker
 from a2m_router.counts import Counts
 from a2m_router.patience import Patience
 from a2m_router.tiers import Member
@@ -27,8 +28,6 @@ QUERIES = 64
 QUERY_SECONDS = 3.0
 MOVE_SECONDS = 10.0
 """How long a recall waits for the vector of its query, and a move for those of its records."""
-SPEAKER = "speaker"
-"""The metadata in which transcripts name who speaks."""
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +43,8 @@ class Vectors:
         self._embedder = embedder
         self._counts = counts
         self._queries: OrderedDict[str, asyncio.Task[Encoded | None]] = OrderedDict()
-        self._for_query = Patience(QUERY_SECONDS)
-        self._for_move = Patience(MOVE_SECONDS)
+        self._for_query = Patience("the embedder", QUERY_SECONDS)
+        self._for_move = Patience("the embedder", MOVE_SECONDS)
         self.missed: Callable[[], None] = lambda: None
         """Called where records went without vectors that they could have had."""
 
@@ -192,6 +191,6 @@ class Vectors:
 
 def text_of(draft: Draft | Record) -> str:
     """What is embedded of a record: who said it (by name, where one is given) and when are part of it."""
-    speaker = (draft.metadata or {}).get(SPEAKER) or draft.role
-    said = f"{speaker}: {draft.content}" if speaker else draft.content
+    who = speaker(draft.metadata) or draft.role
+    said = f"{who}: {draft.content}" if who else draft.content
     return f"[{draft.created_at[:10]}] {said}" if draft.created_at else said

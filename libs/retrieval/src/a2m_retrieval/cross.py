@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Self
@@ -16,14 +14,12 @@ from a2m_protocol.credentials import TokenFile
 from a2m_protocol.errors import TransportError, unavailable
 from a2m_retrieval.embed.port import encodable
 
-AWAY_SECONDS = 5.0
-
 
 class RerankSettings(BaseModel):
     """The endpoint, or none without a `url`, which ends where `/rerank` follows.
 
     `key_file` holds a bearer token and is read again when it changes. Of each text the first
-    `max_characters` are sent; a call that takes longer than `timeout` seconds has failed.
+    `max_characters` are sent; a recall waits for `timeout` seconds at most.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -55,7 +51,7 @@ class RerankSettings(BaseModel):
 class CrossEncoder:
     """Reads a query and a text together, and says how relevant the text is. Proxies are not used.
 
-    After a call without an answer it is not asked for `AWAY_SECONDS`, so that recalls do not wait for it.
+    `timeout` is how many seconds whoever calls is to wait for an answer.
     """
 
     def __init__(self, settings: RerankSettings) -> None:
@@ -63,10 +59,13 @@ class CrossEncoder:
         self._key = TokenFile(settings.key_file) if settings.key_file is not None else None
         self._target = settings.url.rstrip("/") + "/rerank"
         self._client: httpx.AsyncClient | None = None
-        self._away_until = 0.0
+
+    @property
+    def timeout(self) -> float:
+        return self._settings.timeout
 
     async def open(self) -> None:
-        self._client = httpx.AsyncClient(trust_env=False, timeout=None)  # noqa: S113 each call has its own
+        self._client = httpx.AsyncClient(trust_env=False, timeout=None)  # noqa: S113 its caller bounds a call
 
     async def close(self) -> None:
         if self._client is not None:
@@ -86,19 +85,9 @@ class CrossEncoder:
         if self._settings.model:
             asked["model"] = self._settings.model
         headers = [(b"authorization", b"Bearer " + self._key.token)] if self._key is not None else []
-        if time.monotonic() < self._away_until:
-            raise self._failure("did not answer a moment ago")
-        deadline = asyncio.timeout(self._settings.timeout)
         try:
-            async with deadline:
-                answer = await self._client.post(self._target, json=asked, headers=headers)
-        except TimeoutError as error:
-            if not deadline.expired():
-                raise
-            self._away_until = time.monotonic() + AWAY_SECONDS
-            raise self._failure(f"gave no answer within {self._settings.timeout:g} s") from error
+            answer = await self._client.post(self._target, json=asked, headers=headers)
         except (httpx.HTTPError, httpx.StreamError) as error:
-            self._away_until = time.monotonic() + AWAY_SECONDS
             raise self._failure(f"does not answer: {type(error).__name__}") from error
         if answer.status_code != 200:
             raise self._failure(f"answered {answer.status_code}")

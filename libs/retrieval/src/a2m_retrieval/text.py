@@ -57,8 +57,14 @@ def query_terms(text: str) -> list[str]:
 
 def said(content: str, metadata: Mapping[str, object] | None) -> str:
     """The text by which a record is ranked: its content after the name of who spoke, if `metadata` has it."""
-    speaker = (metadata or {}).get("speaker")
-    return f"{speaker}: {content}" if isinstance(speaker, str) else content
+    name = speaker(metadata)
+    return content if name is None else f"{name}: {content}"
+
+
+def speaker(metadata: Mapping[str, object] | None) -> str | None:
+    """Who spoke, as transcripts name it in their metadata."""
+    name = (metadata or {}).get("speaker")
+    return name if isinstance(name, str) and name else None
 
 
 def holds(text: str, words: tuple[str, ...]) -> bool:
