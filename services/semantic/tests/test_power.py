@@ -62,8 +62,9 @@ def mixed(old: bytes, new: bytes, chosen: random.Random) -> bytes:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to see what is synced")
+@pytest.mark.parametrize("renewed", [False, True])
 async def test_a_loss_of_power_takes_nothing_that_was_acknowledged(
-    edge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    edge_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renewed: bool
 ) -> None:
     engine = EdgeEngine(edge_folder, "cosine", NEVER)
     store = SemanticStore(engine)
@@ -71,6 +72,9 @@ async def test_a_loss_of_power_takes_nothing_that_was_acknowledged(
     old = [Draft(id=f"old{n}", content=f"old {n}", key=f"k{n}", embedding=[float(n), 1.0]) for n in range(60)]
     await store.write(old, EVERYONE)
     await engine.flush()
+    if renewed:
+        await engine.renew()
+        await store.ready()
     flushed = Path(shutil.copytree(edge_folder, tmp_path / "flushed"))
     disk = Disk(monkeypatch, edge_folder)
     for n in range(12):

@@ -15,6 +15,7 @@ import qdrant_edge as qdrant
 
 from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_retrieval.metric import Metric
+from a2m_semantic import heap
 from a2m_semantic.engine import (
     DENSE,
     TERMS,
@@ -34,7 +35,7 @@ from a2m_semantic.engine import (
     Within,
     names_of,
 )
-from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS, NUMBER_HIGH, NUMBER_KEY, NUMBERS_ARRAY
+from a2m_semantic.shard import SHARD, Shard, make, sync
 
 PAGE = 256
 
@@ -42,9 +43,11 @@ log = logging.getLogger(__name__)
 
 _DISTANCES = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
 
-SHARD = "shard"
 ROOM = 64 * 2**20
 """Bytes that have to be free for a write: a new segment of the log and one of vectors take as much."""
+RENEW_AFTER = 4_096
+RENEW_PART = 8
+"""A shard is loaded anew after so many points were written, and an eighth of those that it holds."""
 
 Result = TypeVar("Result")
 
@@ -54,8 +57,9 @@ class EdgeEngine:
 
     Every write is in the write-ahead log, and that on disk, when it returns: it survives a loss of power.
     `flush`, which holds the interpreter, brings what is logged into its files and trims the log; a background
-    task calls it within `flush_seconds`. `optimize` is never called: it would hold the interpreter for
-    minutes, and exact search is fast enough.
+    task calls it within `flush_seconds`. Much of what was overwritten or deleted stays in memory, so now and
+    then that task has the shard loaded anew, which takes about as long. `optimize` is never called: it would
+    hold the interpreter for minutes, and exact search is fast enough.
     """
 
     shared = False
@@ -64,20 +68,25 @@ class EdgeEngine:
         self._folder = folder
         self._distance: qdrant.Distance = getattr(qdrant.Distance, _DISTANCES[metric])
         self._flush_seconds = flush_seconds
-        self._shard: qdrant.EdgeShard | None = None
+        self._shard: Shard | None = None
+        self._written = 0
         self._lock: int | None = None
         self._dirty = asyncio.Event()
         self._flusher: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         self._lock = await asyncio.to_thread(_acquire, self._folder)
+        heap.share()
         try:
-            self._shard = await self._call(lambda: _load(self._folder))
+            await self._call(lambda: make(self._folder))
+            self._shard = Shard(self._folder)
+            await self._use(lambda shard: shard.info())
         except BaseException:
+            self._shard = None
             os.close(self._lock)
             self._lock = None
             raise
-        self._flusher = asyncio.create_task(self._flush_when_dirty())
+        self._flusher = asyncio.create_task(self._tend_when_dirty())
 
     async def close(self) -> None:
         if self._flusher is not None:
@@ -86,9 +95,8 @@ class EdgeEngine:
                 await self._flusher
             self._flusher = None
         if self._shard is not None:
-            await self.flush()
-            await self._call(self._open_shard().close)
-            self._shard = None
+            shard, self._shard = self._shard, None
+            await self._call(shard.close)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -112,13 +120,15 @@ class EdgeEngine:
         if any(point.dense is not None or point.terms is not None for point in points):
             _check_room(self._folder)
         await self._update(lambda: qdrant.UpdateOperation.upsert_points([*map(_point, points)]))
+        self._written += len(points)
 
     async def delete(self, where: Clause) -> None:
         await self._update(lambda: qdrant.UpdateOperation.delete_points_by_filter(_filter(where)))
 
     async def retrieve(self, ids: Sequence[str], fields: Sequence[str]) -> list[Stored]:
-        shard = self._open_shard()
-        found = await self._call(lambda: shard.retrieve([*ids], with_payload=[*fields], with_vector=False))
+        found = await self._use(
+            lambda shard: shard.retrieve([*ids], with_payload=[*fields], with_vector=False)
+        )
         return [Stored(str(record.id), record.payload or {}) for record in found]
 
     async def scroll(
@@ -131,8 +141,7 @@ class EdgeEngine:
             with_payload=[*fields],
             with_vector=False,
         )
-        shard = self._open_shard()
-        found, following = await self._call(lambda: shard.scroll(request))
+        found, following = await self._use(lambda shard: shard.scroll(request))
         stored = [Stored(str(record.id), record.payload or {}) for record in found]
         return stored, None if following is None else str(following)
 
@@ -154,19 +163,17 @@ class EdgeEngine:
             with_vector=False,
             order_by=qdrant.OrderBy(by, direction, start),
         )
-        shard = self._open_shard()
-        found, _ = await self._call(lambda: shard.scroll(request))
+        found, _ = await self._use(lambda shard: shard.scroll(request))
         return [Stored(str(record.id), record.payload or {}) for record in found]
 
     async def look(self, where: Clause) -> list[Seen]:
-        shard = self._open_shard()
         seen: list[Seen] = []
         after: str | None = None
         while True:
             request = qdrant.ScrollRequest(
                 offset=after, limit=PAGE, filter=_filter(where), with_payload=True, with_vector=True
             )
-            found, following = await self._call(lambda request=request: shard.scroll(request))
+            found, following = await self._use(lambda shard, request=request: shard.scroll(request))
             seen += [Seen(str(r.id), r.payload or {}, names_of(r.vector)) for r in found]
             if following is None:
                 return seen
@@ -174,8 +181,7 @@ class EdgeEngine:
 
     async def count(self, where: Clause) -> int:
         request = qdrant.CountRequest(exact=True, filter=_filter(where))
-        shard = self._open_shard()
-        return await self._call(lambda: shard.count(request))
+        return await self._use(lambda shard: shard.count(request))
 
     async def nearest(
         self, query: Sequence[float] | Terms, where: Clause, fields: Sequence[str], limit: int
@@ -192,39 +198,54 @@ class EdgeEngine:
             with_vector=False,
             params=qdrant.SearchParams(exact=True),
         )
-        shard = self._open_shard()
-        found = await self._call(lambda: shard.query(request))
+        found = await self._use(lambda shard: shard.query(request))
         return [Stored(str(point.id), point.payload or {}, point.score) for point in found]
 
     async def _update(self, operation: Callable[[], qdrant.UpdateOperation]) -> None:
-        shard = self._open_shard()
-
-        def update() -> None:
+        def update(shard: qdrant.EdgeShard) -> None:
             shard.update(operation())
             _sync_log(self._folder / SHARD / "wal")
 
-        await self._call(update)
+        await self._use(update)
         self._dirty.set()
 
     async def flush(self) -> None:
         """Bring what is logged into the files; the log of it goes."""
-        await self._call(self._open_shard().flush)
+        await self._use(lambda shard: shard.flush())
 
-    async def _flush_when_dirty(self) -> None:
+    async def renew(self) -> None:
+        """Have the shard loaded anew by who uses it next, without what it keeps in memory of the past."""
+        await self._call(self._open_shard().close)
+        await asyncio.to_thread(heap.trim)
+        self._written = 0
+
+    async def tend(self) -> None:
+        """Flush, and have the shard loaded anew if enough was written since it was loaded."""
+        await self.flush()
+        if self._written >= RENEW_AFTER:
+            held = await self._use(lambda shard: shard.info().points_count)
+            if self._written >= held // RENEW_PART:
+                await self.renew()
+
+    async def _tend_when_dirty(self) -> None:
         while True:
             await self._dirty.wait()
             await asyncio.sleep(self._flush_seconds)
             self._dirty.clear()
             try:
-                await self.flush()
+                await self.tend()
             except A2MError as error:
                 log.error("cannot flush, so the log of writes grows: %s", error)
                 self._dirty.set()
 
-    def _open_shard(self) -> qdrant.EdgeShard:
+    def _open_shard(self) -> Shard:
         if self._shard is None:
             raise unavailable("the semantic store", "it is not open")
         return self._shard
+
+    async def _use(self, work: Callable[[qdrant.EdgeShard], Result]) -> Result:
+        shard = self._open_shard()
+        return await self._call(lambda: shard.use(work))
 
     @staticmethod
     async def _call(work: Callable[[], Result]) -> Result:
@@ -258,35 +279,6 @@ def _acquire(folder: Path) -> int:
     return descriptor
 
 
-def _load(folder: Path) -> qdrant.EdgeShard:
-    """The shard of a folder; a new one is built beside and renamed, so that none is ever half there."""
-    path = folder / SHARD
-    if not path.exists():
-        building = folder / f"building-{os.getpid()}"
-        building.mkdir()
-        config = qdrant.EdgeConfig(
-            vectors={},
-            sparse_vectors={TERMS: qdrant.EdgeSparseVectorParams(modifier=qdrant.Modifier.Idf)},
-            wal_enabled=True,
-        )
-        qdrant.EdgeShard.create(str(building), config).close()
-        building.rename(path)
-        _sync(folder)
-    shard = qdrant.EdgeShard.load(str(path))
-    held = shard.info().payload_schema
-    schemas = (
-        dict.fromkeys(KEYWORDS, qdrant.KeywordIndexParams(prefix=True))
-        | dict.fromkeys(INTEGERS, qdrant.IntegerIndexParams(lookup=True, range=True))
-        | dict.fromkeys(FLOATS, qdrant.FloatIndexParams())
-        | {NUMBER_KEY: qdrant.KeywordIndexParams(nested=NUMBERS_ARRAY)}
-        | {NUMBER_HIGH: qdrant.FloatIndexParams(nested=NUMBERS_ARRAY)}
-    )
-    for field, schema in schemas.items():
-        if field not in held:
-            shard.update(qdrant.UpdateOperation.create_field_index(field, schema))
-    return shard
-
-
 def _check_room(folder: Path) -> None:
     """Refuse what grows the store while its disk is nearly full: a mapped file that cannot grow ends us."""
     disk = os.statvfs(folder)
@@ -300,15 +292,7 @@ def _sync_log(folder: Path) -> None:
     for entry in (*folder.iterdir(), folder):
         # What is gone was trimmed, and so is in the files of the segments.
         with contextlib.suppress(FileNotFoundError):
-            _sync(entry)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(entry)
 
 
 def _point(point: Point) -> qdrant.Point:
