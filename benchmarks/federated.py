@@ -65,10 +65,10 @@ def federation(config: str | None = None, **environment: str) -> Iterator[Runnin
 
 def _peak(pid: int) -> float:
     process = psutil.Process(pid)
-    return sum(_high_water(p) for p in [process, *process.children(recursive=True)])
+    return sum(high_water(p) for p in [process, *process.children(recursive=True)])
 
 
-def _high_water(process: psutil.Process) -> float:
+def high_water(process: psutil.Process) -> float:
     status = Path(f"/proc/{process.pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():

@@ -2,23 +2,25 @@
 
 A turn writes two records of a session and replays its newest fifty; sessions spill as they grow, so that
 with a model everything that leaves working is embedded meanwhile. Prints the times of turns, how many records
-still wait for a vector when the last turn is over, and the processor time of the router.
+still wait for a vector when the last turn is over, and the processor time and peak memory of the router and
+of the process that embeds for it. A2M_BENCH_SECONDS makes it shorter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import time
 
 import httpx
 import psutil
-from federated import Running, federation
+from federated import Running, federation, high_water
 
 from a2m_protocol.client import Client
 
 RATE = 20.0
-SECONDS = 60.0
+SECONDS = float(os.environ.get("A2M_BENCH_SECONDS", "60"))
 SESSIONS = 10
 TEXT = "Turn {at}: we could take the early train and be there before the market opens on Saturday."
 
@@ -51,13 +53,19 @@ async def counted(running: Running) -> dict[str, float]:
     return {name: float(value) for name, value in values}
 
 
+def share(process: psutil.Process) -> str:
+    spent = process.cpu_times()
+    return f"{(spent.user + spent.system) / SECONDS:.0%} of a core, {high_water(process) / 1e6:.0f} MB"
+
+
 def main() -> None:
     figures: dict[str, float] = {}
     for kind in ("none", "local", "none", "local"):
         with federation(A2M_ROUTER_EMBEDDING__KIND=kind) as running:
             taken = asyncio.run(turns(running))
             counts = asyncio.run(counted(running))
-            spent = psutil.Process(running.pids["router"]).cpu_times()
+            router = psutil.Process(running.pids["router"])
+            shares = " + ".join(share(process) for process in [router, *router.children()])
         p95 = statistics.quantiles(taken, n=20)[-1]
         figures[kind] = min(p95, figures.get(kind, p95))
         waiting = sum(value for name, value in counts.items() if name.startswith("a2m_embedding_waiting"))
@@ -67,7 +75,7 @@ def main() -> None:
             f"{kind:6} p50 {statistics.median(taken):6.1f} ms   p95 {p95:6.1f} ms   {len(taken)} turns,"
             f" {moved:.0f} records moved, {embedded:.0f} embedded, {waiting:.0f} wait,"
             f" {counts['a2m_spills_waiting']:.0f} sessions wait;"
-            f" router {(spent.user + spent.system) / SECONDS:.0%} of a core"
+            f" router {shares}"
         )
     print(f"p95 with the model is {figures['local'] / figures['none']:.2f} times that without")
 

@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,18 +106,6 @@ async def test_a_query_does_not_wait_for_documents(embedder: LocalEmbedder) -> N
     await asyncio.wait([documents])
     assert documents.cancelled()
     assert len(await embedder.embed(["afterwards"], kind="document")) == 1
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have a priority of their own on Linux alone")
-async def test_documents_are_embedded_at_a_lower_priority_than_queries(embedder: LocalEmbedder) -> None:
-    for kind in ("document", "query"):
-        await embedder.embed(["x"], kind=kind)
-    nice = {
-        thread.name.split("_")[0]: os.getpriority(os.PRIO_PROCESS, thread.native_id)
-        for thread in threading.enumerate()
-        if thread.name.startswith("embed-") and thread.native_id is not None
-    }
-    assert nice["embed-document"] > nice["embed-query"]
 
 
 async def test_an_embedder_that_is_not_open_says_so_and_may_be_opened_again() -> None:

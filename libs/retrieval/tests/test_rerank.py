@@ -26,11 +26,7 @@ def embedder() -> Iterator[LocalEmbedder]:
 async def seen(embedder: LocalEmbedder, *texts: str) -> list[Tokens]:
     """The tokens of texts as a record keeps them."""
     encoded = await embedder.encode(texts, kind="document")
-    return [
-        embedder.tokens(text, e.tokens.packed(embedder.model))
-        for text, e in zip(texts, encoded, strict=True)
-        if e.tokens
-    ]
+    return [embedder.tokens(text, e.features) for text, e in zip(texts, encoded, strict=True)]
 
 
 async def asked(embedder: LocalEmbedder, question: str) -> Tokens:
@@ -49,15 +45,15 @@ async def test_what_is_kept_of_a_text_is_small_and_close_to_what_the_model_saw(
 ) -> None:
     text = "Caroline: I went to a support group yesterday and it was so powerful."
     [encoded] = await embedder.encode([text], kind="document")
-    assert encoded.tokens is not None
-    features = encoded.tokens.packed(embedder.model)
-    assert len(features) < 140 * len(encoded.tokens.ids)
-    kept = unpacked(features, embedder.model, minilm.DIMENSIONS)
+    saw = await asked(embedder, text)
+    assert encoded.features is not None
+    assert len(encoded.features) < 140 * len(saw.ids)
+    kept = unpacked(encoded.features, embedder.model, minilm.DIMENSIONS)
     assert kept is not None
     assert kept.states is not None
-    assert encoded.tokens.states is not None
-    assert kept.ids.tolist() == encoded.tokens.ids.tolist() == embedder.tokens(text, None).ids.tolist()
-    closeness = (kept.states * encoded.tokens.states).sum(axis=1) / numpy.linalg.norm(kept.states, axis=1)
+    assert saw.states is not None
+    assert kept.ids.tolist() == saw.ids.tolist() == embedder.tokens(text, None).ids.tolist()
+    closeness = (kept.states * saw.states).sum(axis=1) / numpy.linalg.norm(kept.states, axis=1)
     assert closeness[1:-1].min() > 0.85, "but for the marks at both ends"
 
 
@@ -68,9 +64,8 @@ async def test_what_another_model_kept_counts_as_nothing(embedder: LocalEmbedder
 
 
 async def test_what_one_model_kept_is_not_taken_for_another_s(embedder: LocalEmbedder) -> None:
-    [encoded] = await embedder.encode(["a text"], kind="document")
-    assert encoded.tokens is not None
-    assert unpacked(encoded.tokens.packed("other@1"), embedder.model, minilm.DIMENSIONS) is None
+    saw = await asked(embedder, "a text")
+    assert unpacked(saw.packed("other@1"), embedder.model, minilm.DIMENSIONS) is None
 
 
 async def test_an_answer_that_shares_no_word_comes_before_one_that_shares_the_idle_ones(

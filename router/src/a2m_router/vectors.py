@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from a2m_protocol.errors import A2MError
+from a2m_protocol.errors import A2MError, unavailable
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.embed.port import Embedder, Encoded
 from a2m_retrieval.text import speaker
@@ -42,7 +42,7 @@ class Vectors:
     def __init__(self, embedder: Embedder | None, counts: Counts) -> None:
         self._embedder = embedder
         self._counts = counts
-        self._queries: OrderedDict[str, asyncio.Task[Encoded | None]] = OrderedDict()
+        self._queries: OrderedDict[str, asyncio.Task[Encoded | A2MError]] = OrderedDict()
         self._for_query = Patience("the embedder", QUERY_SECONDS)
         self._for_move = Patience("the embedder", MOVE_SECONDS)
         self.missed: Callable[[], None] = lambda: None
@@ -70,28 +70,35 @@ class Vectors:
     async def query(self, text: str) -> Encoded | None:
         """A query as the model sees it; None where it sees nothing in it, and words have to do.
 
-        The last few are remembered: a turn asks several tiers, and more than once, for one text.
+        The last few are remembered: a turn asks several tiers, and more than once, for one text. Raises where
+        the model does not answer.
         """
         if self._embedder is None or not text.strip() or not self._embedder.reads(text):
             return None
         if text not in self._queries:
             if self._for_query.ended:
-                return None
+                raise unavailable("the embedder", "it did not answer a moment ago")
             self._queries[text] = asyncio.create_task(self._query(self._embedder, text))
             while len(self._queries) > QUERIES:
                 self._queries.popitem(last=False)
         self._queries.move_to_end(text)
-        return await asyncio.shield(self._queries[text])
+        answer = await asyncio.shield(self._queries[text])
+        if isinstance(answer, A2MError):
+            raise answer
+        return answer
 
-    async def _query(self, embedder: Embedder, text: str) -> Encoded | None:
-        found: Encoded | None = None
+    async def _query(self, embedder: Embedder, text: str) -> Encoded | A2MError:
+        """The answer to all who wait for it: nobody may be left by then to whom an error could be raised."""
+        answered = False
         try:
             [found] = await self._for_query.wait(embedder.encode([text], kind="query"))
             self._counts.embedded.labels("query").inc()
+            answered = True
         except A2MError as error:
             log.warning("a query goes without a vector: %s", error.message)
+            return error
         finally:
-            if found is None:
+            if not answered:
                 self._queries.pop(text, None)
         return found
 
@@ -176,10 +183,7 @@ class Vectors:
         self._for_query.answered()
         self._for_move.answered()
         self._counts.embedded.labels("document").inc(len(records))
-        features = await asyncio.to_thread(
-            lambda: [e.tokens.packed(embedder.model) if e.tokens is not None else None for e in encoded]
-        )
-        return [(e.vector, kept) for e, kept in zip(encoded, features, strict=True)]
+        return [(e.vector, e.features) for e in encoded]
 
     def fits(self, target: Member) -> bool:
         """Whether a tier searches by vectors, and by such as are made here."""

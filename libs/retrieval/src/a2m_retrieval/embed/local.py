@@ -1,11 +1,8 @@
-"""The model in this process, off the event loop."""
+"""The packaged model: queries in this process, documents in another."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING
 from a2m_protocol.errors import unavailable
 from a2m_retrieval.embed import minilm
 from a2m_retrieval.embed.port import Encoded, Kind, batches
+from a2m_retrieval.embed.process import ModelProcess
 from a2m_retrieval.embed.vocabulary import known
 from a2m_retrieval.metric import Metric
 
@@ -21,16 +19,20 @@ if TYPE_CHECKING:
 
 BATCH = 16
 BATCH_CHARACTERS = 16_384
-NICE = 10
 KNOWN = 1 / 3
+IDLE = 60.0
+"""Seconds after which a process without documents to embed gives its memory back."""
+GRACE = 5.0
+"""Seconds in which it may finish what it is at when the embedder closes."""
 
 
 class LocalEmbedder:
-    """`minilm` on two threads, one for queries and one for documents; on Linux the latter is of low priority.
+    """`minilm` for queries, on a thread, and again for documents, in a process of lower priority.
 
-    English above all: it reads a text of which a third of the words are in its vocabulary. A text counts up
-    to `max_tokens`, in windows whose vectors are averaged. `threads` is how many each of the two may use for
-    a computation. Raises `ValueError` when the model's packages are missing.
+    The process is started by the first documents and ends when there are none for a while. English above
+    all: it reads a text of which a third of the words are in its vocabulary. A text counts up to
+    `max_tokens`, in windows whose vectors are averaged. `threads` is how many each of the two may use for a
+    computation. Raises `ValueError` when the model's packages are missing.
     """
 
     model = minilm.MODEL
@@ -42,26 +44,36 @@ class LocalEmbedder:
         minilm.check_installed()
         self._threads = threads
         self._loaded: minilm.MiniLM | None = None
-        self._workers: dict[Kind, ThreadPoolExecutor] = {}
+        self._process: ModelProcess | None = None
+        self._executors: dict[Kind, ThreadPoolExecutor] = {}
 
     async def open(self) -> None:
-        self._workers = {
+        # One thread each: a batch is not begun before the one before it is done, whoever still wants that.
+        self._executors = {
             "query": ThreadPoolExecutor(1, "embed-query"),
-            "document": ThreadPoolExecutor(1, "embed-document", initializer=_lower_priority),
+            "document": ThreadPoolExecutor(1, "embed-document"),
         }
+        self._process = ModelProcess(self._threads, IDLE)
         loop = asyncio.get_running_loop()
         try:
-            self._loaded = await loop.run_in_executor(self._workers["query"], minilm.MiniLM, self._threads)
+            self._loaded = await loop.run_in_executor(self._executors["query"], minilm.MiniLM, self._threads)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Give the model's memory back; waits for the batches that are being embedded."""
+        """Give the model's memory back, once the batches under way are done or `GRACE` is over."""
         self._loaded = None
-        workers, self._workers = self._workers, {}
-        for worker in workers.values():
-            await asyncio.to_thread(worker.shutdown)
+        executors, self._executors = self._executors, {}
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                ended = executors["document"].submit(process.close)
+                await asyncio.wait([asyncio.wrap_future(ended)], timeout=GRACE)
+            finally:
+                process.kill()
+        for executor in executors.values():
+            await asyncio.to_thread(executor.shutdown)
 
     def reads(self, text: str) -> bool:
         return known(text) >= KNOWN
@@ -80,14 +92,8 @@ class LocalEmbedder:
         found: list[Encoded] = []
         # A batch is a fraction of a second, so that a cancelled call soon leaves the thread to others.
         for batch in batches(texts, BATCH, BATCH_CHARACTERS):
-            if self._loaded is None:
+            if self._loaded is None or self._process is None:
                 raise unavailable("the embedder", "it is not open")
-            found += await loop.run_in_executor(self._workers[kind], self._loaded.encode, batch)
+            model = self._loaded if kind == "query" else self._process
+            found += await loop.run_in_executor(self._executors[kind], model.encode, batch)
         return found
-
-
-def _lower_priority() -> None:
-    # Linux alone has a priority a thread. The model computes outside the interpreter lock, so that what waits
-    # for the lock rarely waits for this thread.
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -16,10 +16,14 @@ Kind = Literal["document", "query"]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A text as a model sees it: its vector, and its tokens where the model tells of them."""
+    """A text as a model sees it: its vector and, where the model tells of tokens, what it saw of each.
+
+    Of a query those are `tokens`; of a document they are `features`, as a record keeps them.
+    """
 
     vector: list[float]
     tokens: Tokens | None = None
+    features: str | None = None
 
 
 class Embedder(Protocol):
@@ -52,7 +56,7 @@ class Embedder(Protocol):
         ...
 
     def tokens(self, text: str, features: str | None) -> Tokens | None:
-        """The tokens of a text at once, with the states that `features` keep if this model packed them.
+        """The tokens of a text at once, with the states that `features` keep if they are of this model.
 
         None where the model does not tell of tokens.
         """
