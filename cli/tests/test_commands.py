@@ -1,9 +1,16 @@
 """Every command against a server: what it prints."""
 
 import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from command_line import Cli
+from command_line import Cli, serving
+
+from a2m_server.memory import MemoryTier
+from a2m_server.values import Degraded, Found, Search
 
 
 def test_what_is_remembered_is_recalled_replayed_and_forgotten(cli: Cli, served: str) -> None:
@@ -30,6 +37,51 @@ def test_a_recall_is_explained(cli: Cli, served: str) -> None:
     assert f"{written}  tier=" in told
     assert "score=" in told
     assert [*cli.json("recall", "heron", "--explain")["explained"]] == [written]
+
+
+def test_what_was_said_in_a_span_of_time_is_found_in_one_call(cli: Cli, served: str, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    lines = [
+        {
+            "session": "s",
+            "role": role,
+            "content": f"the deployment of {days} days ago, said the {role}",
+            "created_at": f"{now - timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}",
+        }
+        for days in (20, 3, 1)
+        for role in ("user", "assistant")
+    ]
+    path = tmp_path / "said.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    cli("import", str(path))
+
+    def found(*options: str) -> set[str]:
+        records = cli.json("recall", "deployment", "--where", '{"role": "user"}', *options)["records"]
+        return {record["content"].split()[3] for record in records}
+
+    assert found() == {"20", "3", "1"}
+    assert found("--since", "7d") == {"3", "1"}
+    assert found("--since", "4w", "--until", "48h") == {"20", "3"}
+    day = f"{now - timedelta(days=3):%Y-%m-%d}"
+    assert found("--since", day, "--until", f"{now:%Y-%m-%dT%H:%M:%SZ}") == {"3", "1"}
+    assert len(cli.json("timeline", "--since", "7d")["records"]) == 4
+    for wrong in ("7", "yesterday", "2026-13-01", ""):
+        cli("recall", "--since", wrong, status=2)
+        assert "--since" in cli.err
+    cli("recall", "--since", "7d", "--where", '{"created_at": {"gte": "2026-01-01T00:00:00Z"}}', status=2)
+    assert "leave them out" in cli.err
+
+
+def test_a_recall_says_what_it_had_to_do_without(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blind(MemoryTier):
+        async def search(self, search: Search) -> Found:
+            found = await super().search(search)
+            return replace(found, degraded=(Degraded("embedder", "found by words alone: it is away"),))
+
+    with serving(Blind(), monkeypatch):
+        cli("remember", "the heron nests")
+        assert "the heron nests" in cli("recall", "heron")
+        assert "incomplete: embedder: found by words alone: it is away" in cli.err
 
 
 def test_an_owner_that_makes_no_difference_is_not_passed_over_in_silence(cli: Cli, served: str) -> None:

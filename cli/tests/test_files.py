@@ -1,5 +1,6 @@
 """Import, export, backup and restore: what they report, and what they refuse."""
 
+import json
 from pathlib import Path
 
 from command_line import Cli
@@ -28,6 +29,30 @@ def test_a_bad_line_is_named_and_nothing_is_written(cli: Cli, served: str, tmp_p
     assert "turns, line 2: content" in cli.err
     assert "Nothing has been written" in cli.err
     assert cli.json("timeline")["records"] == []
+
+
+def test_an_import_says_how_much_of_it_has_no_time_of_its_own(cli: Cli, served: str, tmp_path: Path) -> None:
+    dated, undated = tmp_path / "dated.jsonl", tmp_path / "undated.jsonl"
+    said = {"session": "dated", "content": "the gate", "created_at": "2026-07-28T10:15:30Z"}
+    dated.write_text(json.dumps(said) + "\n" + json.dumps({"session": "dated", "content": "after it"}))
+    messages = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]
+    late = {"role": "user", "content": "three", "created_at": "2026-07-28T10:15:30Z"}
+    lines = [
+        {"conversation": "a", "messages": messages},
+        {"conversation": "b", "messages": [*messages, late]},
+    ]
+    undated.write_text("\n".join(map(json.dumps, lines)))
+    assert "no time of" not in cli("import", str(dated))
+    told = cli("import", str(undated))
+    assert "4 records have no time of their own: dated in order from 2000-01-01 on; --start" in told
+    assert cli.json("import", str(undated))["undated"] == 4
+    turns = tmp_path / "turns.jsonl"
+    turns.write_text(json.dumps({"session": "t", "content": "a turn"}))
+    assert "1 record has no time of its own" in cli("import", str(turns), "--start", "2026-01-01")
+    [turn] = cli.json("timeline", "--session", "t")["records"]
+    assert turn["created_at"].startswith("2026-01-01")
+    again = cli.json("import", str(turns), "--start", "2026-02-01")
+    assert (again["written"], again["already_there"]) == (0, 1), "the same turn, whatever the start"
 
 
 def test_a_backup_says_what_is_in_it_and_a_restore_what_became_of_it(

@@ -172,7 +172,7 @@ async def test_an_export_of_several_pages_holds_each_record_once(monkeypatch: py
             {"extensions": ["transfer"], "tiers": [{"name": "working"}]},
             "cold.*--ignore-tiers",
         ),
-        ({"owner": "ann"}, {"extensions": ["transfer"], "capabilities": ["core"]}, "--token-file"),
+        ({"owner": "ann"}, {"extensions": ["transfer"], "capabilities": ["core"]}, "A2M_ROUTER_TOKEN_FILE"),
     ],
 )
 def test_what_a_server_could_not_keep_is_refused_before_anything_is_written(

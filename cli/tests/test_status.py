@@ -1,5 +1,8 @@
 """What `a2m status` makes of a server's answers."""
 
+import pytest
+
+from a2m_cli.rendering import console, show_due
 from a2m_cli.status import assess, look
 from a2m_protocol.client import Client, LocalTransport
 from a2m_protocol.errors import JsonObject
@@ -42,3 +45,36 @@ async def test_a_server_is_asked_for_a_read_that_no_tier_is_left_out_of() -> Non
         health = await look(client)
     assert ("memory/timeline", {"limit": 1}) in asked
     assert (health.degraded, health.sessions, health.moving) == (True, None, True)
+
+
+async def test_what_is_to_be_embedded_anew_is_counted_as_far_as_one_may() -> None:
+    due: JsonObject = {"tier": "episodic", "reason": "it has vectors of another model than new"}
+    entries: JsonObject = {"entries": [{"id": "x", "seq": 1}, {"id": "y", "seq": 2}], "more": True}
+    allowed = True
+
+    async def handle(message: object) -> JsonObject:
+        assert isinstance(message, dict)
+        answer: JsonObject = {**DESCRIBED, "embeddings": {"model": "new", "reembed": [due]}}
+        if message["method"] == "memory/list":
+            if not allowed:
+                return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32005, "message": "no"}}
+            anew = message["params"] == {"tier": "episodic", "without": "new"}
+            answer = entries if anew else {"entries": [], "more": False}
+        return {"jsonrpc": "2.0", "id": message["id"], "result": answer}
+
+    async with Client(LocalTransport(handle)) as client:
+        assert (await look(client)).reembed == ({**due, "records": 2, "more": True},)
+        allowed = False
+        health = await look(client)
+    assert health.reembed == (due,)
+    assert health.wire()["reembed"] == [due]
+    assert not health.degraded
+
+
+def test_what_is_to_be_embedded_anew_is_shown_with_what_to_do(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    show_due(console(), [{"tier": "episodic", "reason": "old", "records": 1_000, "more": True}])
+    show_due(console(), [])
+    said = capsysbinary.readouterr().out.decode()
+    assert said == "\nVectors are out of date: run a2m reembed.\n  episodic (more than 1000 records): old\n"

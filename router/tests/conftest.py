@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
+from prometheus_client import CollectorRegistry
+from widths import Make, Widths
 
 from a2m_protocol.client import Client, LocalTransport
 from a2m_router import keeper
 from a2m_router.config import TierConfig
 from a2m_router.coordination import Readers
+from a2m_router.counts import Counts
 from a2m_router.federation import Federation
 from a2m_router.remote import RemoteTier
 from a2m_router.tiers import Member
@@ -75,3 +79,29 @@ async def federation(
     await made.open()
     yield made
     await made.close()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+async def make(stores: dict[str, MemoryTier], registry: CollectorRegistry) -> AsyncIterator[Make]:
+    """Opens a federation over the same stores with an embedder, in place of the one before."""
+    opened: list[Federation] = []
+
+    async def start(embedder: Widths | None) -> Federation:
+        while opened:
+            await opened.pop().close()
+        first = registry.get_sample_value("a2m_spills_waiting") is None
+        counts = Counts(registry if first else CollectorRegistry())
+        members = [Member(config, stores[config.name]) for config in CHAIN]
+        federation = Federation("a2m", members, EventLog(), interval=3_600, embedder=embedder, counts=counts)
+        await federation.open()
+        opened.append(federation)
+        return federation
+
+    yield lambda embedder: asyncio.ensure_future(start(embedder))
+    while opened:
+        await opened.pop().close()

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Literal
 
 import pytest
 from prometheus_client import CollectorRegistry
+from widths import Make, Widths, held, models, until
 
-from a2m_protocol.errors import A2MError, Code, unavailable
-from a2m_protocol.types import Record
-from a2m_retrieval.embed.port import Encoded
-from a2m_retrieval.metric import Metric
+from a2m_protocol.errors import A2MError, Code
 from a2m_router import embedding
 from a2m_router.coordination import Locks
 from a2m_router.counts import Counts
@@ -24,89 +20,6 @@ from a2m_server.events import EventLog
 from a2m_server.memory import MemoryTier
 from a2m_server.values import EVERYONE, Filter, Page, Search
 from conftest import CHAIN
-
-Kind = Literal["document", "query"]
-DEADLINE = 10.0
-
-
-class Widths:
-    """An embedder of a name and width that may stop answering after some texts."""
-
-    metric: Metric = "cosine"
-    max_tokens = None
-
-    def __init__(self, model: str = "first", dimensions: int = 2) -> None:
-        self.model = model
-        self.dimensions = dimensions
-        self.left: float = float("inf")
-        self.asked = 0
-        self.refuses: set[str] = set()
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-    def reads(self, text: str) -> bool:
-        return bool(text)
-
-    async def embed(self, texts: Sequence[str], *, kind: Kind) -> list[list[float]]:
-        self.asked += 1
-        await asyncio.sleep(0)
-        if self.refuses & {text.partition("] ")[2] or text for text in texts}:
-            raise A2MError(Code.INTERNAL, "the embedder answered 400")
-        if len(texts) > self.left:
-            raise unavailable("the embedder", "it is away")
-        self.left -= len(texts)
-        return [[0.0] * (self.dimensions - 1) + [1.0] for _ in texts]
-
-    def tokens(self, text: str, features: str | None) -> None:
-        """It tells of none."""
-
-    async def encode(self, texts: Sequence[str], *, kind: Kind) -> list[Encoded]:
-        return [Encoded(vector) for vector in await self.embed(texts, kind=kind)]
-
-
-Make = Callable[[Widths | None], "asyncio.Future[Federation]"]
-
-
-@pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
-
-
-@pytest.fixture
-async def make(stores: dict[str, MemoryTier], registry: CollectorRegistry) -> AsyncIterator[Make]:
-    """Opens a federation over the same stores with an embedder, in place of the one before."""
-    opened: list[Federation] = []
-
-    async def start(embedder: Widths | None) -> Federation:
-        while opened:
-            await opened.pop().close()
-        first = registry.get_sample_value("a2m_spills_waiting") is None
-        counts = Counts(registry if first else CollectorRegistry())
-        members = [Member(config, stores[config.name]) for config in CHAIN]
-        federation = Federation("a2m", members, EventLog(), interval=3_600, embedder=embedder, counts=counts)
-        await federation.open()
-        opened.append(federation)
-        return federation
-
-    yield lambda embedder: asyncio.ensure_future(start(embedder))
-    while opened:
-        await opened.pop().close()
-
-
-async def until(done: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not done():  # noqa: ASYNC110 what others do tells nobody
-            await asyncio.sleep(0.005)
-
-
-def models(store: MemoryTier) -> set[str | None]:
-    return {r.embedding_model if r.embedding else None for r in held(store)}
-
-
-def held(store: MemoryTier) -> list[Record]:
-    return [*store._ledger.records.values()]  # pyright: ignore[reportPrivateUsage] looked at while others work
 
 
 async def test_what_is_written_straight_into_a_tier_is_embedded_in_the_background(

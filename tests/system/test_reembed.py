@@ -80,6 +80,9 @@ def test_a_store_is_moved_to_another_model_and_width(
         tiers = ("episodic", "semantic", "procedural")
         return {t: len(call(running, "list", tier=t, without=model)["entries"]) for t in tiers}
 
+    def due(running: Any) -> set[str]:
+        return {told["tier"] for told in call(running, "describe")["embeddings"].get("reembed", [])}
+
     _Endpoint.gate = gate = threading.Semaphore(6)
     with launch(tmp_path, **settings(endpoint, "small")) as running:
         for at in range(0, FACTS, 100):
@@ -100,6 +103,10 @@ def test_a_store_is_moved_to_another_model_and_width(
 
     with launch(tmp_path, **settings(endpoint, "wide")) as running:
         assert lacking(running, "wide") == {"episodic": FACTS, "semantic": 1, "procedural": SKILLS}
+        poll("that it is due", lambda: due(running) == none.keys())
+        status = [sys.executable, "-m", "a2m_cli", "status", "--url", running.url]
+        shown = subprocess.run(status, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert f"episodic ({FACTS} records): " in shown
         command = [sys.executable, "-m", "a2m_cli", "reembed", "--url", running.url]
         _Endpoint.gate = gate = threading.Semaphore(8)
         first = subprocess.Popen([*command, "--tier", "episodic"], stdout=subprocess.PIPE)
@@ -117,6 +124,7 @@ def test_a_store_is_moved_to_another_model_and_width(
         said = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120, check=True)
         assert json.loads(said.stdout)["model"] == "wide"
         assert lacking(running, "wide") == none
+        poll("that nothing is due", lambda: not due(running))
         described = call(running, "describe")["embeddings"]
         assert (described["dimensions"], described["model"]) == (WIDTHS["wide"], "wide")
         after = {r["id"]: r for r in call(running, "timeline")["records"]}

@@ -16,7 +16,7 @@ from a2m_cli.importing import PATIENCE_SECONDS, Importer, Report, check, items_o
 from a2m_cli.tally import Tally
 from a2m_cli.transcripts import EPOCH_MS
 from a2m_protocol.client import Client
-from a2m_protocol.clock import parse_ms
+from a2m_protocol.clock import format_ms, parse_ms
 from a2m_protocol.errors import A2MError, Json, JsonObject
 
 _EXAMPLES = 5
@@ -68,9 +68,12 @@ def import_files(server: Server, wanted: Import, *, as_json: bool = False) -> Re
     with tally:
         report = server.run(work)
     if as_json:
-        rendering.print_json(wire_report(report, found.records, found.sessions))
+        told = wire_report(report, found.records, found.sessions)
+        rendering.print_json({**told, "undated": found.undated})
     else:
         show_report(report, found.records, found.sessions)
+        if found.undated:
+            rendering.console().print(_undated(found.undated, start, wanted.start), soft_wrap=True)
     return report
 
 
@@ -91,6 +94,13 @@ async def _copy(client: Client, out: BinaryIO, where: JsonObject | None) -> int:
         out.write(line)
         written += 1
     return written
+
+
+def _undated(count: int, start: int, given: str | None) -> str:
+    """What is said of records without a time of their own."""
+    have = "has no time of its own" if count == 1 else "have no time of their own"
+    said = f"{rendering.counted(count, 'record')} {have}: dated in order from {format_ms(start)[:10]} on"
+    return said if given is not None else f"{said}; --start names another day for what is not there yet"
 
 
 def _start(text: str | None) -> int:

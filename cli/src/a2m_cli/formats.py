@@ -32,10 +32,11 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A record to write, and the line it comes from."""
+    """A record to write, the line it comes from, and whether its time is none that the file gives."""
 
     line: int
     fields: JsonObject
+    undated: bool = False
 
     @property
     def id(self) -> str:
@@ -65,6 +66,7 @@ def read_items(lines: Iterable[bytes], name: str, *, start: int = EPOCH_MS) -> I
     `FormatError` at the first line that is wrong: none of that line has been given out then.
     """
     reader: Callable[[JsonObject, int], Iterable[JsonObject]] | None = None
+    stamps = Stamps(start)
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -73,13 +75,17 @@ def read_items(lines: Iterable[bytes], name: str, *, start: int = EPOCH_MS) -> I
         if reader is None:
             try:
                 found = detect(value)
-                reader = _reader(found, value, name, start)
+                reader = _reader(found, value, name, stamps)
             except LineError as error:
                 raise FormatError(f"{place}: {error}") from None
             if found is Format.EXPORT:
                 continue
         try:
-            items = [Item(number, _checked(fields)) for fields in reader(value, number)]
+            before = stamps.undated
+            records = [_checked(fields) for fields in reader(value, number)]
+            # In a conversation, what stands before the first time has none.
+            undated = stamps.undated - before
+            items = [Item(number, fields, at < undated) for at, fields in enumerate(records)]
         except LineError as error:
             raise FormatError(f"{place}: {error}") from None
         yield from items
@@ -107,11 +113,10 @@ def header(name: Json, exported_at: str) -> JsonObject:
 _Reader = Callable[[JsonObject, int], Iterable[JsonObject]]
 
 
-def _reader(found: Format, first: JsonObject, name: str, start: int) -> _Reader:
+def _reader(found: Format, first: JsonObject, name: str, stamps: Stamps) -> _Reader:
     if found is Format.EXPORT:
         _check_header(first)
         return lambda value, _: [_exported(value)]
-    stamps = Stamps(start)
     if found is Format.CHAT:
         return lambda value, number: list(chat_records(value, f"{name}-{number:06d}", stamps))
     return lambda value, _: [turn_record(value, name, stamps)]

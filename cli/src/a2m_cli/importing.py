@@ -70,6 +70,7 @@ class Survey:
     sessions: int
     tiers: frozenset[str]
     owned: bool
+    undated: int = 0
 
     def without_tiers(self) -> Survey:
         return replace(self, tiers=frozenset())
@@ -88,17 +89,18 @@ def items_of(files: Sequence[Path], start: int) -> Iterator[Item]:
 
 def survey(items: Iterable[Item]) -> Survey:
     """Read everything once, which raises `FormatError` for the first line that is wrong."""
-    records, owned = 0, False
+    records, undated, owned = 0, 0, False
     sessions: set[str] = set()
     tiers: set[str] = set()
     for item in items:
         records += 1
+        undated += item.undated
         if item.session is not None:
             sessions.add(item.session)
         owned = owned or item.fields.get("owner") is not None
         if item.tier is not None:
             tiers.add(item.tier)
-    return Survey(records, len(sessions), frozenset(tiers), owned)
+    return Survey(records, len(sessions), frozenset(tiers), owned, undated)
 
 
 def check(found: Survey, described: JsonObject) -> None:
@@ -113,8 +115,8 @@ def check(found: Survey, described: JsonObject) -> None:
         )
     if found.owned and "scopes" not in cast("list[str]", described.get("capabilities") or []):
         raise CliError(
-            "the records have owners, and this server would not keep them without authentication: name the "
-            "file of its token with --token-file"
+            "the records have owners, and this server keeps none apart without authentication: give the "
+            "router a token (A2M_ROUTER_TOKEN_FILE), and its content by --token-file"
         )
 
 

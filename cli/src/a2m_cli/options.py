@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -28,6 +29,11 @@ Where = Annotated[
     str | None, typer.Option("--where", help='A filter as JSON, e.g. \'{"role": "user"}\'.', metavar="JSON")
 ]
 Session = Annotated[str | None, typer.Option("--session", help="This session alone.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="Written since then: a date, a time, or how long ago (30m, 24h, 7d, 2w)."),
+]
+Until = Annotated[str | None, typer.Option("--until", help="Written before then: as --since.")]
 KeyPrefix = Annotated[str | None, typer.Option("--key-prefix", help="Keys at or beneath this prefix.")]
 Ids = Annotated[list[str], typer.Argument(help="Ids of records.", show_default=False)]
 
@@ -48,8 +54,10 @@ def _is_left_out(value: object) -> bool:
     return value is None or value is False or value == []
 
 
-def where_of(text: str | None, session: str | None = None) -> JsonObject | None:
-    """`--where` and `--session` as one filter; raises `CliError`."""
+def where_of(
+    text: str | None, session: str | None = None, since: str | None = None, until: str | None = None
+) -> JsonObject | None:
+    """`--where`, `--session`, `--since` and `--until` as one filter; raises `CliError`."""
     where: JsonObject = {}
     if text is not None:
         value = _json(text, "--where")
@@ -58,7 +66,14 @@ def where_of(text: str | None, session: str | None = None) -> JsonObject | None:
         where = value
     if session is not None:
         where = {**where, "session": session}
-    return where or None
+    span: JsonObject = {}
+    if since is not None:
+        span["gte"] = _moment(since, "--since")
+    if until is not None:
+        span["lt"] = _moment(until, "--until")
+    if span and "created_at" in where:
+        raise CliError("--since and --until: leave them out where --where has created_at", WRONG_USAGE)
+    return {**where, "created_at": span} if span else where or None
 
 
 def metadata_of(given: Sequence[str]) -> JsonObject | None:
@@ -78,6 +93,26 @@ def metadata_of(given: Sequence[str]) -> JsonObject | None:
             raise CliError(f"--metadata {text[:40]!r}: expected key=value or a JSON object", WRONG_USAGE)
         metadata[name] = _loose(value)
     return metadata or None
+
+
+_SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def _moment(text: str, option: str) -> str:
+    """A date (its beginning in UTC), a time or how long ago, as a timestamp; raises `CliError`."""
+    from a2m_protocol.clock import format_ms, parse_ms
+
+    count, unit = text[:-1], text[-1:]
+    try:
+        if count.isdecimal() and unit in _SECONDS:
+            return format_ms(time.time_ns() // 1_000_000 - int(count) * _SECONDS[unit] * 1_000)
+        return format_ms(parse_ms(text if "T" in text else f"{text}T00:00:00Z"))
+    except (ValueError, OverflowError, OSError):
+        raise CliError(
+            f"{option} {text[:40]!r}: expected a date such as 2026-07-28, a time such as "
+            "2026-07-28T10:15:00Z, or how long ago, such as 7d (m, h, d, w)",
+            WRONG_USAGE,
+        ) from None
 
 
 def _loose(text: str) -> Json:

@@ -111,6 +111,17 @@ def show_tiers(out: Console, tiers: Iterable[JsonObject]) -> None:
     out.print(table)
 
 
+def show_due(out: Console, due: Sequence[JsonObject]) -> None:
+    """Which tiers wait for `a2m reembed`, why, and how many records it is about."""
+    if due:
+        out.print(Text("\nVectors are out of date: run a2m reembed.", style="yellow"))
+    for one in due:
+        more = "more than " if one.get("more") is True else ""
+        held = one.get("records")
+        told = f" ({more}{counted(held, 'record')})" if isinstance(held, int) else ""
+        out.print(Text(f"  {safe(one.get('tier'))}{told}: {safe(one.get('reason'))}"), soft_wrap=True)
+
+
 def show_sessions(out: Console, sessions: Sequence[JsonObject]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("session", overflow="fold")

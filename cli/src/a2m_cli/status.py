@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 
 from a2m_cli.rendering import objects
 from a2m_protocol.client import Client
-from a2m_protocol.errors import A2MError, JsonObject
+from a2m_protocol.errors import A2MError, Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """A server's tiers, each with `health`: `ok`, or why it does not answer.
 
-    `moving`: records are on their way between two tiers, which may both count them.
+    `moving`: records are on their way between two tiers, which may both count them. `reembed` has the tiers
+    in which only `a2m reembed` brings vectors of the present model: `tier`, `reason` and, as far as that can
+    be told, `records`, how many have none (of more than 1,000, with `more`).
     """
 
     name: str
@@ -22,6 +24,7 @@ class Health:
     sessions: int | None
     degraded: bool
     moving: bool = False
+    reembed: tuple[JsonObject, ...] = ()
 
     def wire(self) -> JsonObject:
         return {
@@ -30,6 +33,7 @@ class Health:
             "sessions": self.sessions,
             "degraded": self.degraded,
             "moving": self.moving,
+            "reembed": [*self.reembed],
         }
 
 
@@ -45,7 +49,22 @@ async def look(client: Client, *, deadline: float = 25.0) -> Health:
         _moving(client, deadline),
     )
     silent = {str(entry.get("tier")): str(entry.get("reason")) for entry in objects(read.get("degraded"))}
-    return replace(assess(described, silent, sessions), moving=moving)
+    vectors = described.get("embeddings")
+    due = objects(vectors.get("reembed")) if isinstance(vectors, dict) else []
+    model = vectors.get("model") if isinstance(vectors, dict) else None
+    counted = await asyncio.gather(*(_counted(client, one, model, deadline) for one in due))
+    return replace(assess(described, silent, sessions), moving=moving, reembed=(*counted,))
+
+
+async def _counted(client: Client, due: JsonObject, model: Json, deadline: float) -> JsonObject:
+    """A tier that is due, with how many of its records have no vector of the model."""
+    asked: JsonObject = {"tier": due.get("tier"), "without": model}
+    try:
+        page = await client.call("memory/list", asked, timeout=deadline)
+    except A2MError:  # for operators alone
+        return due
+    counted: JsonObject = {**due, "records": len(objects(page.get("entries")))}
+    return {**counted, "more": True} if page.get("more") is True else counted
 
 
 async def _sessions(client: Client, deadline: float) -> int | None:

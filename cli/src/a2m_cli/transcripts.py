@@ -45,15 +45,24 @@ class Stamps:
     """Gives each record of a file its `created_at` and `seq`, the same in every run.
 
     Sessions keep the order of the file. What has no time follows its predecessor by a second; a session
-    without any begins at `start` (ms) plus an hour for each session before it.
+    without any begins at `start` (ms) plus an hour for each session before it, and what has its time from
+    there alone counts as `undated`. The time of an import would be another in the next one: what was
+    forgotten in between would be younger than its tombstone, and come back.
     """
 
     start: int = EPOCH_MS
+    undated: int = 0
+    _without: set[str] = field(default_factory=set[str])
     _last: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
     def next(self, session: str, given: int | None) -> JsonObject:
         """The two fields of the session's next record; `given` is its own time in ms."""
         last = self._last.get(session)
+        if given is not None:
+            self._without.discard(session)
+        elif last is None:
+            self._without.add(session)
+        self.undated += session in self._without
         if last is None:
             ms = self.start + len(self._last) * _HOUR_MS if given is None else given
             seq = ms * SEQ_PER_MS
@@ -65,6 +74,11 @@ class Stamps:
             return {"created_at": format_ms(ms), "seq": seq}
         except (ValueError, OverflowError, OSError):
             raise LineError("created_at: out of range") from None
+
+    def place(self, session: str) -> int:
+        """The `seq` of the session's last record, the same whatever the `start`."""
+        moved = (self.start - EPOCH_MS) * SEQ_PER_MS if session in self._without else 0
+        return self._last[session][1] - moved
 
 
 def chat_records(line: Mapping[str, Json], name: str, stamps: Stamps) -> Iterator[JsonObject]:
@@ -107,7 +121,7 @@ def turn_record(line: Mapping[str, Json], name: str, stamps: Stamps) -> JsonObje
     given = _time(line)
     record |= stamps.next(session, given)
     if "id" not in record:
-        record["id"] = f"{session}/{_digest({**line, 'seq': record['seq']})}"
+        record["id"] = f"{session}/{_digest({**line, 'seq': stamps.place(session)})}"
     used = {*RECORD_FIELDS, "metadata"} | ({"timestamp"} if given is not None else set[str]())
     extra = {key: value for key, value in line.items() if key not in used}
     own = line.get("metadata")

@@ -173,6 +173,7 @@ class Federation:
             embedding_model=self._vectors.model,
             metric=first.metric if first else "cosine",
             metrics=tuple(sorted(metrics)),
+            reembed=self._embedding.due,
         )
 
     async def counts(self, scope: Scope) -> dict[str, int]:
@@ -180,7 +181,7 @@ class Federation:
         return {tier: sum(counts.values()) for tier, counts in answers.items()}
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
-        first_vectors = self._tiers.check_width(drafts)
+        first_vectors = await self._check_width(drafts)
         entry = self._tiers.entry
         if all(draft.key is None and draft.tier in (None, entry.name) for draft in drafts):
             written = [_settled(w, entry.name) for w in await entry.store.write(drafts, scope)]
@@ -199,7 +200,7 @@ class Federation:
 
         Of what has moved before, working's tombstones may know less than the record: all tiers are asked.
         """
-        first_vectors = self._tiers.check_width(drafts)
+        first_vectors = await self._check_width(drafts)
         entry = self._tiers.entry
         if all(d.key is None and d.moves == 0 and d.tier in (None, entry.name) for d in drafts):
             written = [replace(w, tier=w.tier or entry.name) for w in await entry.store.transfer(drafts)]
@@ -293,6 +294,14 @@ class Federation:
 
     async def bury(self, tombstones: Sequence[Tombstone]) -> dict[str, Buried]:
         return await self._graves.bury(tombstones)
+
+    async def _check_width(self, drafts: Sequence[Draft]) -> bool:
+        """`Tiers.check_width`, by what the tiers say now before anything is refused."""
+        try:
+            return self._tiers.check_width(drafts)
+        except A2MError:
+            await self._learn_width()
+            return self._tiers.check_width(drafts)
 
     async def _learn_width(self) -> None:
         await ask(self._tiers.members, lambda member: member.learn())

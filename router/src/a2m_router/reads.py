@@ -27,6 +27,8 @@ CANDIDATES = 150
 RECENT = 4
 COORDINATION = "coordination"
 """Named like a tier where the database is silent that several routers share."""
+EMBEDDER = "embedder"
+"""Named like a tier where a query goes without a vector, so that words alone find anything."""
 
 
 class Reading:
@@ -54,10 +56,16 @@ class Reading:
         by_words = replace(asked, embedding=None)
         query, began = Query(search.text or ""), time.perf_counter()
         telling = False
+        unseen: list[Degraded] = []
         if search.text is not None and search.embedding is None:
             # Stop words alone ask for nothing, and every record is somewhere near to them.
             telling = bool(query_terms(search.text))
-            query = Query(search.text, await self._vectors.query(search.text) if telling else None)
+            if telling:
+                try:
+                    query = Query(search.text, await self._vectors.query(search.text))
+                except A2MError as error:
+                    if any(self._vectors.fits(member) for member in members):
+                        unseen.append(Degraded(EMBEDDER, f"found by words alone: {error.message}"))
             seen = query.encoded is not None and query.encoded.tokens is not None
             most = max(search.limit, CANDIDATES)
             asked = by_words = replace(by_words, limit=most, least=search.limit, features=seen)
@@ -88,7 +96,7 @@ class Reading:
             "tiers": asked_all - embedded,
             "rank": time.perf_counter() - asked_all,
         }
-        return replace(found, degraded=self._without(silent), took=took)
+        return replace(found, degraded=self._without([*silent, *unseen]), took=took)
 
     async def _recent(self, members: Sequence[Member], asked: Search | None) -> list[Record]:
         """The newest of where records land, which what is asked may be about without a word in common."""
@@ -154,7 +162,8 @@ class Reading:
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
         members, where = self._tiers.readable(selected.tier, selected.where)
         if selected.without is not None:
-            members = [member for member in members if member.embeds]
+            await self._tiers.learn()
+            members = self._tiers.embedding(selected.tier, members)
         asked = replace(selected, where=where, tier=None)
         with self._readers.reading():
             answers = await ask_all(

@@ -115,6 +115,15 @@ class Tiers:
         rest = Where(tuple(c for c in where.conditions if c not in conditions))
         return [member for member in members if placed.matches({"tier": member.name})], rest
 
+    def embedding(self, tier: str | None, members: Sequence[Member]) -> list[Member]:
+        """Those of `members` that keep vectors made after a record was written.
+
+        Raises -32602 where the call names a `tier` that does not.
+        """
+        if tier is not None and not self.get(tier).embeds:
+            raise invalid_params(f"tier {tier} does not keep vectors that are made by a federation")
+        return [member for member in members if member.embeds]
+
     def target(self, name: str) -> Member:
         """The tier that a write or a move names; raises -32602 for one that takes none."""
         member = self.get(name)

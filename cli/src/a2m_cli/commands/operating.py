@@ -66,6 +66,7 @@ def status(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson
         rendering.show_tiers(out, health.tiers)
         if health.moving:
             out.print("\nRecords are moving: until they have arrived, some count in two tiers.")
+        rendering.show_due(out, health.reembed)
     if health.degraded:
         raise typer.Exit(1)
 

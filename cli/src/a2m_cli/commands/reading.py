@@ -8,7 +8,19 @@ import typer
 
 from a2m_cli import options
 from a2m_cli.connection import WRONG_USAGE, CliError
-from a2m_cli.options import DEFAULT_URL, AsJson, KeyPrefix, Owner, Session, Tier, TokenFile, Url, Where
+from a2m_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    KeyPrefix,
+    Owner,
+    Session,
+    Since,
+    Tier,
+    TokenFile,
+    Until,
+    Url,
+    Where,
+)
 
 if TYPE_CHECKING:
     from a2m_protocol.errors import JsonObject
@@ -33,6 +45,8 @@ def recall(
     tier: Tier = None,
     session: Session = None,
     where: Where = None,
+    since: Since = None,
+    until: Until = None,
     key_prefix: KeyPrefix = None,
     min_score: Annotated[
         float | None, typer.Option("--min-score", help="Leave out what scores lower.")
@@ -54,7 +68,7 @@ def recall(
             query=query,
             limit=limit,
             tier=tier,
-            where=options.where_of(where, session),
+            where=options.where_of(where, session, since, until),
             key_prefix=key_prefix,
             min_score=min_score,
             owner=owner,
@@ -71,6 +85,8 @@ def timeline(
     tier: Tier = None,
     session: Session = None,
     where: Where = None,
+    since: Since = None,
+    until: Until = None,
     key_prefix: KeyPrefix = None,
     owner: Owner = None,
     embeddings: Embeddings = False,
@@ -88,7 +104,7 @@ def timeline(
         options.params(
             limit=limit,
             tier=tier,
-            where=options.where_of(where, session),
+            where=options.where_of(where, session, since, until),
             key_prefix=key_prefix,
             owner=owner,
             embeddings=embeddings,
@@ -107,6 +123,8 @@ def context(
     ] = None,
     owner: Owner = None,
     where: Where = None,
+    since: Since = None,
+    until: Until = None,
     budget: Annotated[
         int | None, typer.Option("--budget", min=1, help="How many characters at most.")
     ] = None,
@@ -127,7 +145,7 @@ def context(
             query=query,
             task=task,
             owner=owner,
-            where=options.where_of(where),
+            where=options.where_of(where, None, since, until),
             budget=budget if tokens is None else {"tokens": tokens},
         ),
     )

@@ -117,7 +117,18 @@ def _once(found: Mapping[Part, Sequence[Record]]) -> Iterator[tuple[Part, list[R
 def _entries(part: Part, records: Sequence[Record]) -> dict[str, str]:
     style = "transcript" if _as_turns(part, records) else "facts"
     cite = part in ("facts", "procedures")
-    return {record.id: entry(record, style, cite=cite) for record in records}
+    return {record.id: entry(record, style, cite=cite, when=_when(part, record)) for record in records}
+
+
+def _when(part: Part, record: Record) -> str:
+    """When something was said or noted, in UTC: of a turn to the minute, of what is older to the day.
+
+    How to do things has no date, nor has a fact that was rewritten: its record is older than what it says.
+    """
+    if part == "procedures" or (part == "facts" and record.revision):
+        return ""
+    day, _, time = record.created_at.partition("T")
+    return f"{day} {time[:5]}Z" if part == "transcript" else day
 
 
 def _as_turns(part: Part, records: Sequence[Record]) -> bool:

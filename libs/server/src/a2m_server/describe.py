@@ -85,12 +85,15 @@ def _details(call: Call) -> JsonObject:
 
 
 def _embeddings(info: StoreInfo) -> JsonObject:
-    return {
+    told: JsonObject = {
         "dimensions": info.dimensions,
         "metric": info.metric,
         "metrics": [*info.metrics],
         "model": info.embedding_model,
     }
+    if info.reembed:
+        told["reembed"] = [{"tier": due.tier, "reason": due.reason} for due in info.reembed]
+    return told
 
 
 def _limits(limits: Limits) -> JsonObject:

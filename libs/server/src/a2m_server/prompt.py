@@ -71,15 +71,18 @@ def in_turns(records: Sequence[Record]) -> bool:
     return all(record.role is not None and record.session is not None for record in records)
 
 
-def entry(record: Record, style: str, *, cite: bool) -> str:
-    """One record as text; only its first line starts at the beginning of a line, and never with a `#`."""
-    source = record.key or record.uri
-    cited = f"[{_line(source)}]" if cite and source else ""
+def entry(record: Record, style: str, *, cite: bool, when: str = "") -> str:
+    """One record as text; only its first line starts at the beginning of a line, and never with a `#`.
+
+    `when` is its date, if it is to be told, and stands in front of what is cited.
+    """
+    source = _line(record.key or record.uri or "") if cite else ""
+    cited = f"[{' '.join(filter(None, (when, source)))}]" if when or source else ""
     content = record.content or _line(record.uri or "")
     if style == "transcript":
         speaker = _speaker(record.role) + (f" {cited}" if cited else "")
         return f"{speaker}: {_indented(content)}"
-    if cite and content.startswith("["):
+    if (cite or when) and content.startswith("["):
         content = "\\" + content
     return f"- {cited} {_indented(content)}" if cited else f"- {_indented(content)}"
 

@@ -299,10 +299,19 @@ class TierInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """A tier whose records are to be embedded anew, and why."""
+
+    tier: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreInfo:
     """What a store is: its name, declared capabilities, our extensions, and the details of `describe`.
 
-    `max_recall` is the greatest limit of a recall that a tier behind the wire announces.
+    `max_recall` is the greatest limit of a recall that a tier behind the wire announces. `reembed` has the
+    tiers in which only `EmbeddingStore.reembed` brings vectors of the present model.
     """
 
     name: str
@@ -316,6 +325,7 @@ class StoreInfo:
     metrics: tuple[str, ...] = ("cosine",)
     embedding_model: str | None = None
     max_recall: int | None = None
+    reembed: tuple[Due, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,8 +182,10 @@ class Root:
         return await forgotten(self._database, self._root + "g", self._grave_ms, limit, after)
 
     async def width(self) -> int | None:
+        if self._dimensions is not None:
+            return self._dimensions
         stored = await self._database.command("GET", self._root + "w")
-        return self._dimensions or (int(stored) if stored else None)
+        return int(stored) if stored and await self.total(None) else None
 
     async def _remove(
         self, named: Sequence[Named], reason: Reason, target: str | None, mode: str

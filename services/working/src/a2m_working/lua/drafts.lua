@@ -49,6 +49,8 @@ local function refusal()
     if owner and not sees(owner) then return {'denied', draft.id} end
   end
   local stored = call('GET', root .. 'w')
+  -- An empty store has no vectors: the next one fixes their width anew. A bucket of a Cluster sees itself alone.
+  if HERE == '' and not call('HGET', root .. 'o', '') then stored = nil end
   local width = ARGV[6] ~= '' and tonumber(ARGV[6]) or stored and tonumber(stored)
   for draft in drafts() do
     if draft.vector ~= '' then
