@@ -39,12 +39,17 @@ class Running:
 
 
 @contextmanager
-def federation(config: str | None = None, **environment: str) -> Iterator[Running]:
-    """A running federation that is gone afterwards; `config` is a federation.yaml of its own."""
+def federation(
+    config: str | None = None, *options: str, port_base: int = PORT_BASE, **environment: str
+) -> Iterator[Running]:
+    """A running federation that is gone afterwards; `config` is a federation.yaml of its own.
+
+    `options` are further ones of `a2m up`.
+    """
     folder = Path(tempfile.mkdtemp(prefix="a2m-bench-"))
     ready = folder / "ready.json"
     command = [sys.executable, "-m", "a2m_cli", "up", "--quiet", "--data", str(folder / "data")]
-    command += ["--ready-file", str(ready), "--port-base", str(PORT_BASE)]
+    command += ["--ready-file", str(ready), "--port-base", str(port_base), *options]
     if config is not None:
         (folder / "federation.yaml").write_text(config)
         command += ["--config", str(folder / "federation.yaml")]

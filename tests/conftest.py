@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,9 +118,9 @@ class Running:
 
 
 @contextmanager
-def launched(folder: Path, **settings: str) -> Iterator[Running]:
+def launched(folder: Path, *options: str, **settings: str) -> Iterator[Running]:
     """A federation that `a2m up` serves; at the end nothing of it may be left running or locked."""
-    running = _start(folder, settings)
+    running = _start(folder, options, settings)
     try:
         yield running
     except BaseException:
@@ -155,11 +155,11 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="session")
 def launch() -> Callable[..., AbstractContextManager[Running]]:
-    """Serves another federation, with settings of its own, over a folder."""
+    """Serves another federation, with options and settings of its own, over a folder."""
     return launched
 
 
-def _start(folder: Path, settings: Mapping[str, str]) -> Running:
+def _start(folder: Path, options: Sequence[str], settings: Mapping[str, str]) -> Running:
     """Run `a2m up` at free ports; when others take one of them meanwhile, at other ports."""
     data, ready_file, output = folder / "data", folder / "ready.json", folder / "output"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("A2M_")}
@@ -169,7 +169,7 @@ def _start(folder: Path, settings: Mapping[str, str]) -> Running:
         command = [sys.executable, "-m", "a2m_cli", "up", "--quiet", "--data", data, "--port-base", str(base)]
         with output.open("wb") as out:
             process = subprocess.Popen(
-                [*command, "--ready-file", ready_file], stdout=out, stderr=out, env=environment
+                [*command, *options, "--ready-file", ready_file], stdout=out, stderr=out, env=environment
             )
         poll("a2m up", lambda p=process: ready_file.exists() or p.poll() is not None, _START_SECONDS)
         if process.poll() is None:

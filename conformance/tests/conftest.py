@@ -19,7 +19,7 @@ from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.exchange import Exchange, Handler
 from a2m_server.http import create_app
-from a2m_server.identity import Gate, Peer
+from a2m_server.identity import LOOPBACK, Peer
 from a2m_server.memory import MemoryTier
 from a2m_server.metrics import Metrics
 from a2m_server.settings import ServerSettings
@@ -106,7 +106,7 @@ class Direct:
 
     def __init__(self, handler: Handler, mutation: Mutation) -> None:
         self._exchange = Exchange(handler, 60, Metrics())
-        self._peer = Peer(Gate(None).admit([]))
+        self._peer = Peer(LOOPBACK)
         self._mutation = mutation
         self._numbers = itertools.count(1)
 

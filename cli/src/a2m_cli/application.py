@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from a2m_cli.commands import carrying, keeping, operating, reading, writing
+from a2m_cli.commands import carrying, keeping, lineage, operating, reading, tokens, writing
 from a2m_cli.connection import CliError
 
 _RUNNING = "Run"
@@ -45,12 +45,32 @@ def create() -> typer.Typer:
         writing.summarize,
         reading.events,
         reading.describe,
+        lineage.trace,
+        lineage.purge,
     ):
         app.command(rich_help_panel=_REMEMBERING)(command)
     app.command("import", rich_help_panel=_CARRYING)(carrying.import_)
     app.command("export", rich_help_panel=_CARRYING)(carrying.export)
     app.command(rich_help_panel=_KEEPING)(keeping.backup)
     app.command(rich_help_panel=_KEEPING)(keeping.restore)
+    app.add_typer(_token(), name="token", rich_help_panel=_RUNNING)
+    app.add_typer(_audit(), name="audit", rich_help_panel=_RUNNING)
+    return app
+
+
+def _token() -> typer.Typer:
+    app = typer.Typer(help="Say who may use a federation: tokens, made, listed, replaced and revoked.")
+    app.command()(tokens.create)
+    app.command("list")(tokens.list_)
+    app.command()(tokens.rotate)
+    app.command()(tokens.revoke)
+    return app
+
+
+def _audit() -> typer.Typer:
+    app = typer.Typer(help="Check the log of who wrote, forgot, purged or was refused what.")
+    app.callback()(lambda: None)  # so that a command alone still has its name
+    app.command()(lineage.verify)
     return app
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from a2m_cli.configuration import Configuration
+from a2m_cli.options import ACCESS
 
 PORT_BASE = 8778
 HOST = "127.0.0.1"
@@ -32,19 +33,23 @@ class BlueprintError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """Where everything of a federation is; `tiers` is in the order of the chain."""
+    """Where everything of a federation is; `tiers` is in the order of the chain.
+
+    With `auth` the router takes nobody without a token.
+    """
 
     data: Path
     port_base: int = PORT_BASE
     tiers: tuple[str, ...] = TIERS
     policy: Mapping[str, Mapping[str, Scalar]] = field(default_factory=lambda: _POLICY)
     configuration: Configuration | None = None
+    auth: bool = False
 
     @classmethod
-    def of(cls, data: Path, port_base: int, configuration: Configuration) -> Self:
+    def of(cls, data: Path, port_base: int, configuration: Configuration, *, auth: bool = False) -> Self:
         """The federation of a configuration: its embedded tiers are run, and its policy is taken as it is."""
         tiers = tuple(kind for kind in TIERS if kind in configuration.embedded)
-        return cls(data, port_base, tiers, configuration=configuration)
+        return cls(data, port_base, tiers, configuration=configuration, auth=auth)
 
     def __post_init__(self) -> None:
         if not 1 <= self.port_base <= _LAST_PORT - max(_OFFSETS.values()):
@@ -77,6 +82,24 @@ class Blueprint:
     def token_file(self) -> Path:
         return self.data / "token"
 
+    @property
+    def principals_file(self) -> Path:
+        return self.data / "principals.json"
+
+    @property
+    def audit_file(self) -> Path:
+        return self.data / "audit.jsonl"
+
+    @property
+    def own_token_file(self) -> Path:
+        """The token of who runs this federation."""
+        return self.data / "you.token"
+
+    @property
+    def access_file(self) -> Path:
+        """Where the commands find that token."""
+        return self.data / ACCESS
+
     def folder(self, name: str) -> Path:
         """Where an engine or a tier with an engine in its process keeps its files."""
         return self.data / name
@@ -87,6 +110,8 @@ class Blueprint:
         values = {"HOST": HOST, "PORT": str(self.port(service))}
         if service == ROUTER:
             values |= {"CONFIG": str(self.config_file), "TIER_TOKEN_FILE": str(self.token_file)}
+            if self.auth:
+                values |= {"PRINCIPALS_FILE": str(self.principals_file), "AUDIT_FILE": str(self.audit_file)}
         else:
             values["TOKEN_FILE"] = str(self.token_file)
             if engine_url is None:

@@ -79,7 +79,7 @@ class Server:
 
 UNHEEDED = (
     "this server keeps no owners apart for you, so the owner makes no difference: give the router a token "
-    "(A2M_ROUTER_TOKEN_FILE), and its content by --token-file"
+    "(A2M_ROUTER_TOKEN_FILE), or start it with `a2m up --auth`, and name the file of yours by --token-file"
 )
 
 
@@ -92,13 +92,14 @@ def capabilities(described: JsonObject) -> list[str]:
 def require_extensions(described: JsonObject, names: Collection[str], purpose: str) -> None:
     """Raise `CliError` unless a server has our extensions `names`, and for us too.
 
-    `described` is its own description: it lists the extensions, but their methods to operators alone.
+    `described` is its own description: it lists the extensions, but methods to those who may call them.
     """
     extensions, methods = _strings(described.get("extensions")), _strings(described.get("methods"))
     missing = sorted(set(names) - extensions)
     if missing:
         raise CliError(f"this server cannot {purpose}: it does not have the extension {', '.join(missing)}")
-    if "list" in extensions and "memory/list" not in methods:
+    ours = {f"memory/{name}" for name in names} <= methods
+    if not ours and "list" in extensions and "memory/list" not in methods:
         raise CliError(f"this server lets operators alone {purpose}: give it their token with --token-file")
 
 

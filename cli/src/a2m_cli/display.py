@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 from rich.console import Console, Group, RenderableType
@@ -14,6 +15,7 @@ from a2m_cli import rendering
 from a2m_cli.blueprint import ROUTER, Blueprint
 from a2m_cli.children import State, Status
 from a2m_cli.federation import Display
+from a2m_cli.options import DATA
 
 _STYLES = {
     State.READY: "green",
@@ -66,9 +68,22 @@ class Lines:
         self._out.print(f"ready in {time.monotonic() - self._began:.1f} s")
         for name, url in blueprint.urls.items():
             self._out.print(f"  {name:<11}{url}", soft_wrap=True)
+        for line in who_may(blueprint):
+            self._out.print(line, soft_wrap=True)
 
     def stopped(self) -> None:
         self._out.print("stopped")
+
+
+def who_may(blueprint: Blueprint) -> list[str]:
+    """How somebody is given a token, where one is asked for."""
+    if not blueprint.auth:
+        return []
+    data = shlex.quote(str(blueprint.data))
+    return [
+        f"a token for an agent: a2m token create NAME --data {data}",
+        f"your own: {blueprint.own_token_file}, which a2m finds by itself for this server in {DATA}",
+    ]
 
 
 class LiveTable:
@@ -78,6 +93,7 @@ class LiveTable:
         self._began = time.monotonic()
         self._took: float | None = None
         self._urls: dict[str, str] = {}
+        self._notes: list[str] = []
         self._statuses: dict[str, Status] = {}
         self._spinners = {
             state: Spinner("dots", text=state.value) for state in (State.STARTING, State.STOPPING)
@@ -92,7 +108,8 @@ class LiveTable:
     def status(self, status: Status) -> None:
         self._statuses[status.name] = status
 
-    def ready(self, blueprint: Blueprint) -> None:  # noqa: ARG002 told to others
+    def ready(self, blueprint: Blueprint) -> None:
+        self._notes = who_may(blueprint)
         self._took = time.monotonic() - self._began
 
     def stopped(self) -> None:
@@ -113,5 +130,9 @@ class LiveTable:
             return Text("")
         url = self._urls.get(ROUTER, "")
         return Text.assemble(
-            "\nready in ", f"{self._took:.1f} s: ", (url, "bold green"), "   Ctrl-C stops it", "\n"
+            "\nready in ",
+            f"{self._took:.1f} s: ",
+            (url, "bold green"),
+            "   Ctrl-C stops it\n",
+            *(f"{note}\n" for note in self._notes),
         )

@@ -18,6 +18,7 @@ from a2m_cli.children import Child, Status, engine_child, service_child
 from a2m_cli.connection import CliError
 from a2m_cli.runner import SupervisorError
 from a2m_cli.supervisor import Supervisor
+from a2m_cli.tokens import ensure_you, write_access
 from a2m_engines.engine import Engine
 from a2m_engines.errors import EngineError
 from a2m_engines.lock import FolderLock
@@ -60,7 +61,7 @@ def run(
 
 
 def prepare(blueprint: Blueprint) -> None:
-    """Make the data folder, the service token and the router's configuration; raises `CliError`."""
+    """Make the data folder, the tokens and the router's configuration; raises `CliError`."""
     try:
         blueprint.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         blueprint.data.chmod(0o700)
@@ -70,6 +71,11 @@ def prepare(blueprint: Blueprint) -> None:
         check_ports(blueprint)
         _ensure_token(blueprint.token_file)
         _replace(blueprint.config_file, blueprint.config())
+        if blueprint.auth:
+            ensure_you(blueprint.principals_file, blueprint.own_token_file)
+            write_access(blueprint.access_file, blueprint.url(ROUTER), blueprint.own_token_file)
+        else:
+            _remove(blueprint.access_file)
     except EngineError as error:
         raise CliError(str(error)) from error
     except OSError as error:

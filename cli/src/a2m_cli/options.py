@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from a2m_protocol.errors import Json, JsonObject
 
 DEFAULT_URL = "http://127.0.0.1:8778"
+DATA = Path(".a2m")
+"""Where `a2m up` keeps everything unless it is told otherwise."""
+ACCESS = "access.json"
+"""In there: which server `a2m up --auth` serves, and the file of its user's token."""
 
 Url = Annotated[str, typer.Option("--url", envvar="A2M_URL", help="The server to talk to.")]
 TokenFile = Annotated[
@@ -42,7 +47,23 @@ def server(url: str, token_file: Path | None, timeout: float = 30.0, retries: in
     """The server of the options; raises `CliError` where the URL is none."""
     if not url.startswith(("http://", "https://")):
         raise CliError(f"--url {url!r}: expected a URL such as {DEFAULT_URL}", WRONG_USAGE)
-    return Server(url, token_file, timeout, retries)
+    return Server(url, token_file or _own_token(url), timeout, retries)
+
+
+def _own_token(url: str) -> Path | None:
+    """The token of who ran `a2m up --auth` here, for the server that it started and no other.
+
+    Of a folder that is this user's: another's could name any file as the token.
+    """
+    try:
+        mine = DATA.stat().st_uid == os.geteuid()
+        access: object = json.loads((DATA / ACCESS).read_text(encoding="utf-8")) if mine else None
+    except (OSError, ValueError):
+        return None
+    told = cast("dict[str, object]", access) if isinstance(access, dict) else {}
+    token_file = Path(str(told.get("token_file", "")))
+    ours = told.get("url") == url.rstrip("/") and token_file.resolve().is_relative_to(DATA.resolve())
+    return token_file if ours else None
 
 
 def params(**given: object) -> JsonObject:

@@ -154,6 +154,56 @@ def show_events(out: Console, events: Iterable[JsonObject]) -> None:
         out.print(line, soft_wrap=True)
 
 
+def show_trace(out: Console, record_id: str, result: JsonObject) -> None:
+    """A record between what it came from and what came of it, each a line, the furthest outside."""
+    for one in reversed(objects(result.get("sources"))):
+        out.print(_step(one, "from"), soft_wrap=True)
+    record = result.get("record")
+    if isinstance(record, dict):
+        show_records(out, [record])
+        out.print(Text(_INDENT + _origin(record), style="dim"), soft_wrap=True)
+    else:
+        out.print(Text(f"{safe(record_id)}  is no more, or never was"))
+    for one in objects(result.get("derived")):
+        out.print(_step(one, "into"), soft_wrap=True)
+
+
+def _step(record: JsonObject, way: str) -> Text:
+    indent = _INDENT * int(cast("int", record.get("depth") or 1))
+    if record.get("gone"):
+        return Text(f"{indent}{way}  {safe(record.get('id'))}  (gone)")
+    line = Text(f"{indent}{way}  ") + _heading(record)
+    return line.append(f"  {_origin(record)}", style="dim")
+
+
+def _origin(record: JsonObject) -> str:
+    provenance = record.get("provenance")
+    told = provenance if isinstance(provenance, dict) else {}
+    return " ".join(f"{name}={safe(value)}" for name, value in told.items() if name != "derived_from")
+
+
+def show_principals(out: Console, principals: Sequence[JsonObject]) -> None:
+    if not principals:
+        out.print("nobody")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("principal", "owner", "roles", "reads", "token", "", "until"):
+        table.add_column(heading, overflow="fold")
+    for principal in principals:
+        reads = [*cast("list[Json]", principal["reads"]), *(["pooled"] if principal["pooled"] else [])]
+        about = [safe(principal["name"]), safe(principal["owner"]), _words(principal["roles"]), _words(reads)]
+        tokens = objects(principal["tokens"])
+        for at, token in enumerate(tokens or [JsonObject()]):
+            shown = about if at == 0 else [""] * len(about)
+            told = [safe(token.get(name) or "") for name in ("id", "state", "expires")]
+            table.add_row(*(Text(cell) for cell in (*shown, *told)))
+    out.print(table)
+
+
+def _words(values: Json) -> str:
+    return " ".join(safe(value) for value in cast("list[Json]", values))
+
+
 def show_figures(out: Console, result: JsonObject) -> None:
     """A small result in one line: `moved 3, promoted 0`; objects in it follow in lines of their own."""
     flat = [f"{name} {safe(value)}" for name, value in result.items() if not isinstance(value, dict | list)]

@@ -270,16 +270,29 @@ def test_health_is_the_process_and_readiness_the_database(serve: Any) -> None:
 
 def test_metrics_count_by_method_and_code_and_take_no_names_from_clients(serve: Any) -> None:
     with serve() as served:
-        served.call("memory/echo")
-        served.call("memory/echo")
+        served.call("memory/recall")
+        served.call("memory/recall")
+        served.call("memory/trace")
         served.call("memory/crash")
         served.post(b"{")
         served.post({"jsonrpc": "2.0", "method": "memory/made-up"})
         text = served.client.get("/metrics").text
-        assert 'a2m_requests_total{code="0",method="memory/echo"} 2.0' in text
-        assert 'a2m_requests_total{code="-32603",method="memory/crash"} 1.0' in text
+        assert 'a2m_requests_total{code="0",method="memory/recall"} 2.0' in text
+        assert 'a2m_requests_total{code="0",method="memory/trace"} 1.0' in text
+        assert 'a2m_requests_total{code="-32603",method="other"} 1.0' in text
         assert 'a2m_requests_total{code="-32700",method="other"} 1.0' in text
         assert "made-up" not in text
+
+
+def test_what_is_beyond_a_rate_is_refused_and_makes_no_labels(serve: Any) -> None:
+    with serve(rate="2/minute") as served:
+        answers = [served.call(f"memory/secret-{n}") for n in range(4)]
+        codes = [answer.get("error", {}).get("code") for answer in answers]
+        assert codes == [None, None, -32006, -32006]
+        refused = answers[3]["error"]["data"]
+        assert refused["retryable"] is True
+        assert refused["retry_after"] >= 1
+        assert "secret" not in served.client.get("/metrics").text
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/redoc", "/nothing"])
@@ -298,7 +311,7 @@ def test_the_service_token_makes_a_caller_trusted(serve: Any, token_file: Path) 
         result = served.call("memory/echo", Authorization="bearer first-token")["result"]
         assert (result["trusted"], result["roles"]) == (True, ["operator", "router"])
         result = served.call("memory/echo")["result"]
-        assert (result["trusted"], result["roles"]) == (False, [])
+        assert (result["trusted"], result["roles"]) == (False, ["agent"])
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def dispatcher(
     except ConfigError as error:
         raise ValueError(str(error)) from error
     patience = settings.tier_timeout * 2
-    url = settings.coordination_url
-    shared = None if url is None else Shared(url.get_secret_value(), patience, settings.lease_seconds)
+    url = settings.shared_url
+    shared = None if url is None else Shared(url, patience, settings.lease_seconds)
     events = EventLog() if shared is None else shared.events
     federation = Federation(
         config.name,

@@ -138,7 +138,7 @@ class EventStream:
                     raise
 
     async def _send(self, batch: Sequence[Held]) -> None:
-        given = [self._retained, "1" if self._lost else "", secrets.token_hex(6), *map(_dump, batch)]
+        given = [self._retained, "1" if self._lost else "", secrets.token_hex(16), *map(_dump, batch)]
         # What is lost while this is under way is for the next time to tell.
         lost, self._lost = self._lost, False
         try:

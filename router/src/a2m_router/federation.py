@@ -53,7 +53,7 @@ from a2m_server.values import (
     Written,
 )
 
-EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones", "context"})
+EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones", "context", "trace", "purge"})
 ALL = frozenset(Capability)
 
 
@@ -184,6 +184,7 @@ class Federation:
         first_vectors = await self._check_width(drafts)
         entry = self._tiers.entry
         if all(draft.key is None and draft.tier in (None, entry.name) for draft in drafts):
+            self._tiers.check_taken(entry, drafts)
             written = [_settled(w, entry.name) for w in await entry.store.write(drafts, scope)]
         else:
             written = await self._placer.write(drafts, scope)

@@ -11,7 +11,7 @@ from a2m_router.coordination import Clock, Locks, Readers, entry_locks, id_lock
 from a2m_router.listing import PAGE, every_entry
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask_all
-from a2m_server.values import EVERYONE, Entry, Filter, Forgotten, Tombstone
+from a2m_server.values import EVERYONE, POOLED, Entry, Filter, Forgotten, Tombstone
 
 ROUNDS = 20
 
@@ -111,7 +111,7 @@ class Forgetter:
         narrowed = selected.where or selected.words is not None or selected.key_prefix or selected.tier
         missing = [i for i in selected.ids or () if i not in held.entries]
         came = False
-        if narrowed or not missing or selected.scope.owner is not None:
+        if narrowed or not missing or selected.scope.readable not in (None, POOLED.readable):
             return came
         for at in range(0, len(missing), PAGE):
             part = missing[at : at + PAGE]

@@ -142,10 +142,16 @@ class Reading:
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         members = [member for member in self._tiers.members if member.has(Capability.KEYS)]
+        # A tier that is told of no owner does not know whose fact comes first.
+        own = [Scope.of(scope.owner)] if scope.readable is None and scope.owner is not None else []
+
+        async def ask_one(member: Member) -> list[Record]:
+            asked = (member.store.fetch(key, one, vectors=vectors) for one in [*own, scope])
+            return [f.record for f in await asyncio.gather(*asked) if f.record is not None]
+
         with self._readers.reading():
-            answers, silent = await ask(members, lambda m: m.store.fetch(key, scope, vectors=vectors))
-        records = {tier: fetched.record for tier, fetched in answers.items()}
-        found = merge.distinct({tier: [record] for tier, record in records.items() if record is not None})
+            answers, silent = await ask(members, ask_one)
+        found = merge.distinct(answers)
         best = min(
             found.values(),
             key=lambda r: (r.owner != scope.owner, r.owner is not None, -r.revision, -r.moves, r.seq, r.id),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from a2m_protocol.client import Client
-from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError, invalid_params
-from a2m_protocol.types import MAX_RECORDS, Draft, Record, metadata_text
+from a2m_protocol.errors import A2MError, Code, Json, JsonObject, TransportError, invalid_params
+from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Record, metadata_text
 from a2m_router import inspection, wire
 from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.listing import PAGE, every_entry
+from a2m_server.describe import OWNERS
 from a2m_server.values import (
     Buried,
     Deleted,
@@ -55,6 +57,7 @@ class RemoteTier:
         self._name = name
         self._circuit = Circuit(name, self._probe, probe_interval)
         self._max_recall: int | None = None
+        self._scopes = _Scopes()
 
     @property
     def silence(self) -> str | None:
@@ -74,10 +77,13 @@ class RemoteTier:
     async def info(self) -> StoreInfo:
         told = await self._ask("describe", {}, wire.info)
         self._max_recall = told.max_recall
+        self._scopes = _Scopes(Capability.SCOPES in told.capabilities, OWNERS in told.extensions)
         return told
 
     async def counts(self, scope: Scope) -> dict[str, int]:
-        return await self._ask("describe", wire.scoped(scope), wire.counts)
+        if self._scopes.hides(scope):
+            return {self._name: 0}
+        return await self._ask("describe", self._scopes.told(scope, self._name), wire.counts)
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         records: list[Json] = [wire.draft_json(draft) for draft in drafts]
@@ -93,7 +99,10 @@ class RemoteTier:
     async def search(self, search: Search) -> Found:
         limit = search.least or search.limit
         limit = limit if self._max_recall is None else min(limit, self._max_recall)
-        params = wire.selecting(search.filter) | {"limit": limit, "touch": False}
+        if self._scopes.hides(search.filter.scope):
+            return Found([])
+        scoped = self._scopes.told(search.filter.scope, self._name)
+        params = wire.selecting(search.filter) | scoped | {"limit": limit, "touch": False}
         if search.least is not None:
             params["candidates"] = search.limit
         if search.text is not None:
@@ -111,7 +120,9 @@ class RemoteTier:
     async def timeline(self, page: Page) -> Found:
         if page.filter.ids is not None or page.filter.words is not None:
             return await self._selected(page)
-        params = wire.selecting(page.filter)
+        if self._scopes.hides(page.filter.scope):
+            return Found([])
+        params = wire.selecting(page.filter) | self._scopes.told(page.filter.scope, self._name)
         if page.limit is not None:
             params["limit"] = page.limit
         if page.vectors:
@@ -119,18 +130,23 @@ class RemoteTier:
         return await self._ask("timeline", params, wire.found)
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
-        return await self._ask(
-            "fetch", {"key": key, "embeddings": vectors, **wire.scoped(scope)}, wire.fetched
-        )
+        if self._scopes.hides(scope):
+            return Fetched(None)
+        params: JsonObject = {"key": key, "embeddings": vectors, **self._scopes.told(scope, self._name)}
+        return await self._ask("fetch", params, wire.fetched)
 
     async def forget(self, selected: Filter) -> Forgotten:
-        params = wire.selecting(selected)
-        if not params.keys() - {"owner"}:
+        if self._scopes.hides(selected.scope):
+            return Forgotten([])
+        params = wire.selecting(self._scopes.narrowing(selected))
+        if not params:
             raise invalid_params("tier: all of a tier that is not ours cannot be forgotten at once: name ids")
-        return await self._ask("forget", params, wire.forgotten)
+        return await self._ask("forget", params | wire.scoped(selected.scope), wire.forgotten)
 
     async def sessions(self, scope: Scope) -> Sessions:
-        return await self._ask("session/list", wire.scoped(scope), wire.sessions)
+        if self._scopes.hides(scope):
+            return Sessions([])
+        return await self._ask("session/list", self._scopes.told(scope, self._name), wire.sessions)
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
         params: JsonObject = {"ids": list(ids), "amount": amount, **wire.scoped(scope)}
@@ -164,7 +180,8 @@ class RemoteTier:
         return outcomes
 
     async def entries(self, selected: Filter, limit: int, after: tuple[int, str] | None) -> list[Entry]:
-        params = wire.selecting(selected) | {"limit": limit}
+        params = wire.selecting(self._scopes.narrowing(selected)) | wire.scoped(selected.scope)
+        params |= {"limit": limit}
         if selected.arrived:
             params["arrived"] = True
         if selected.without is not None:
@@ -229,6 +246,32 @@ class RemoteTier:
 
     async def _probe(self) -> None:
         await self._client.call("memory/fetch", _READY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scopes:
+    """How a tier keeps owners apart: if it does, and whether it can be told a set of them."""
+
+    kept: bool = True
+    sets: bool = False
+
+    def hides(self, scope: Scope) -> bool:
+        """Whether nothing of a tier is for a scope: where no owners are kept apart, all is pooled."""
+        return not self.kept and not scope.sees(None)
+
+    def told(self, scope: Scope, name: str) -> JsonObject:
+        """A scope for a read; a tier that could but show more than is seen counts as away."""
+        if self.kept and not self.sets and not wire.is_plain(scope):
+            raise A2MError(
+                Code.INTERNAL, f"tier {name} knows one owner at a time, and this caller has several"
+            )
+        return wire.scoped(scope) if self.kept else {}
+
+    def narrowing(self, selected: Filter) -> Filter:
+        """What is to be forgotten: never more than is seen, whatever a tier takes `owner` for."""
+        if not self.kept or self.sets:
+            return selected
+        return replace(selected, where=wire.narrowed(selected.where, selected.scope))
 
 
 _READY: JsonObject = {"key": "a2m/ready", "owner": None}

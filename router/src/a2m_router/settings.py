@@ -39,3 +39,7 @@ class RouterSettings(ServerSettings):
     lease_seconds: Seconds = 10.0
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()
+
+    @property
+    def shared_url(self) -> str | None:
+        return None if self.coordination_url is None else self.coordination_url.get_secret_value()

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from a2m_protocol.clock import parse_ms, seq_of
 from a2m_protocol.errors import Json, JsonObject
 from a2m_protocol.types import Capability, Draft, Model, Record
-from a2m_protocol.where import Op, Where
+from a2m_protocol.where import Condition, Op, Where
 from a2m_server.values import (
     Buried,
     Degraded,
@@ -73,10 +73,34 @@ _Objects = TypeAdapter(list[dict[str, Any]])
 
 
 def scoped(scope: Scope) -> JsonObject:
-    """`owner` on the wire: left out for everything, null for pooled records, a name for that owner's."""
+    """A scope on the wire: left out for everything, else its owner, null being no owner's.
+
+    Where that is not all that it sees, or where it does not see pooled records too, `owners` are named. A
+    server that is not ours takes no notice of them.
+    """
     if scope.readable is None:
         return {}
-    return {"owner": scope.owner}
+    if is_plain(scope):
+        return {"owner": scope.owner}
+    return {"owner": scope.owner, "owners": [*_listed(scope.readable)]}
+
+
+def is_plain(scope: Scope) -> bool:
+    """Whether `owner` alone says what a scope sees."""
+    return scope.readable is None or scope.readable == frozenset({scope.owner, None})
+
+
+def narrowed(where: Where, scope: Scope) -> Where:
+    """A filter that selects within a scope, for a server that is told but an `owner`."""
+    if scope.readable is None or is_plain(scope):
+        return where
+    owners = Condition("owner", False, Op.IN, _listed(scope.readable))
+    return Where((*where.conditions, owners))
+
+
+def _listed(owners: frozenset[str | None]) -> tuple[str | None, ...]:
+    named = sorted(owner for owner in owners if owner is not None)
+    return (*named, None) if None in owners else tuple(named)
 
 
 def where_json(where: Where) -> JsonObject:
@@ -89,7 +113,8 @@ def where_json(where: Where) -> JsonObject:
 
 
 def selecting(selected: Filter) -> JsonObject:
-    params = scoped(selected.scope)
+    """What a filter selects by; its scope apart."""
+    params: JsonObject = {}
     if selected.where:
         params["where"] = where_json(selected.where)
     if selected.key_prefix is not None:
@@ -108,7 +133,8 @@ def draft_json(draft: Draft) -> JsonObject:
             del fields[name]
     if not fields["aliases"]:
         del fields["aliases"]
-    return fields
+    # Said also where there is none: left out, it would be the owner that the call names.
+    return {**fields, "owner": draft.owner}
 
 
 def named_json(named: Sequence[Named]) -> list[Json]:

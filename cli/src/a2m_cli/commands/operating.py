@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +10,11 @@ import typer
 
 from a2m_cli import options
 from a2m_cli.connection import WRONG_USAGE, CliError
-from a2m_cli.options import DEFAULT_URL, AsJson, Tier, TokenFile, Url
+from a2m_cli.options import DATA, DEFAULT_URL, AsJson, Tier, TokenFile, Url
 
 
 def up(
-    data: Annotated[Path, typer.Option("--data", help="Where everything is kept.")] = Path(".a2m"),
+    data: Annotated[Path, typer.Option("--data", help="Where everything is kept.")] = DATA,
     port_base: Annotated[
         int, typer.Option("--port-base", help="Router at N, tiers at N+3 to N+6.", metavar="N")
     ] = 8778,
@@ -24,6 +25,9 @@ def up(
         Path | None,
         typer.Option("--config", help="A federation.yaml of your own; its tiers without a url are run here."),
     ] = None,
+    auth: Annotated[
+        bool, typer.Option("--auth", help="Take nobody without a token; `a2m token` makes them.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ready_file: Annotated[
         Path | None,
@@ -41,11 +45,15 @@ def up(
     folder = data.expanduser().absolute()
     try:
         if config is not None:
-            blueprint = Blueprint.of(folder, port_base, read(config.expanduser().absolute(), TIERS))
+            given = read(config.expanduser().absolute(), TIERS)
+            blueprint = Blueprint.of(folder, port_base, given, auth=auth)
         else:
-            blueprint = Blueprint(folder, port_base, TIERS if tiers is None else parse_tiers(tiers))
+            wanted = TIERS if tiers is None else parse_tiers(tiers)
+            blueprint = Blueprint(folder, port_base, wanted, auth=auth)
     except (BlueprintError, ConfigurationError) as error:
         raise CliError(str(error), WRONG_USAGE) from error
+    if blueprint.principals_file.exists() and not auth and not quiet:
+        print("There are tokens in this folder, but without --auth nobody is asked for one.", file=sys.stderr)
     run(blueprint, display(quiet=quiet), ready_file=ready_file)
 
 

@@ -127,15 +127,40 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
 
+MAX_SOURCES = 1_000
+
+
 class Provenance(Model):
-    """Where a record came from: `source` by the caller, the rest asserted by the server."""
+    """Where a record came from.
+
+    `source` and the ids `derived_from` are the client's to say; who wrote it (`principal`), through which
+    `method` and `client`, and when it was last written (`at`) is asserted by the server that took it in.
+    """
 
     source: Name | None = None
     principal: Name | None = None
     method: Name | None = None
     client: Name | None = None
     at: Stamp | None = None
-    derived_from: list[Name] | None = None
+    derived_from: Annotated[list[Name], Field(min_length=1, max_length=MAX_SOURCES)] | None = None
+
+
+PROVENANCE = {f"provenance.{name}": name for name in Provenance.model_fields}
+"""The parts of a provenance, by how `where` names them."""
+
+
+def facts_of(
+    metadata: Mapping[str, object] | None, provenance: Provenance | Mapping[str, object] | None
+) -> dict[str, object]:
+    """What `where` looks at beside the fields of a record: its metadata, and the parts of its provenance.
+
+    Metadata that goes by the name of a part does not count as one.
+    """
+    if isinstance(provenance, Provenance):
+        provenance = provenance.model_dump(exclude_none=True)
+    told = provenance or {}
+    facts = {name: value for name, value in (metadata or {}).items() if name not in PROVENANCE}
+    return facts | {name: told[part] for name, part in PROVENANCE.items() if part in told}
 
 
 class _Fields(Model):

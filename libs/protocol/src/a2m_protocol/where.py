@@ -10,13 +10,17 @@ from typing import TypeAlias, cast
 
 from a2m_protocol.clock import format_ms, parse_ms
 from a2m_protocol.errors import invalid_params
-from a2m_protocol.types import check_text
+from a2m_protocol.types import PROVENANCE, Provenance, check_text, facts_of
 
 Scalar: TypeAlias = str | int | float | bool | None
 
 TIMES = frozenset({"created_at", "accessed_at"})
 NUMBERS = frozenset({"salience", "access_count", "revision"})
-OPAQUE = frozenset({"metadata", "embedding", "score"})
+OPAQUE = frozenset({"metadata", "embedding", "score", "provenance"})
+SOURCE = "provenance.source"
+AT = "provenance.at"
+SOURCES = "provenance.derived_from"
+"""The one field that holds several values: it equals each of them."""
 MAX_CONDITIONS = 64
 MAX_VALUES = 1_000
 
@@ -36,7 +40,7 @@ class Op(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One test: `field` of the record, or of its metadata when `metadata` is true.
+    """One test: `field` of the record, or of what `facts_of` finds in it when `metadata` is true.
 
     `values` holds the alternatives of `in`, and exactly one value for every other operator. Null matches
     absent; strings compare with strings and numbers with numbers, and true is not 1. A range or prefix never
@@ -64,8 +68,12 @@ class Where:
 
     def matches(self, record: Mapping[str, object]) -> bool:
         """Whether a record, as a mapping of its fields with `metadata` inside, meets every condition."""
-        metadata = cast("Mapping[str, object]", record.get("metadata") or {})
-        return all(_holds(c, (metadata if c.metadata else record).get(c.field)) for c in self.conditions)
+        facts: Mapping[str, object] = {}
+        if any(condition.metadata for condition in self.conditions):
+            metadata = cast("Mapping[str, object] | None", record.get("metadata"))
+            provenance = cast("Provenance | Mapping[str, object] | None", record.get("provenance"))
+            facts = facts_of(metadata, provenance)
+        return all(_holds(c, (facts if c.metadata else record).get(c.field)) for c in self.conditions)
 
     def only(self, field: str) -> tuple[Scalar, ...] | None:
         """The values to which a record field is pinned by equality, or None when it is free."""
@@ -82,15 +90,17 @@ class Where:
 def parse_where(value: object, fields: Collection[str]) -> Where:
     """A filter from JSON: an object of field to scalar, list of scalars, or operator object.
 
-    `fields` are the record fields that the server declares; every other name is a metadata key. Raises
-    `A2MError` (-32602) that says which condition is wrong and why.
+    `fields` are the record fields that the server declares; every other name is a metadata key, but for the
+    parts of the provenance (`provenance.source` and so on). Raises `A2MError` (-32602) that says which
+    condition is wrong and why.
     """
     if not isinstance(value, dict):
         raise invalid_params('where: expected an object such as {"role": "user"}')
     conditions: list[Condition] = []
     for field, wanted in cast("dict[str, object]", value).items():
         if field in OPAQUE:
-            raise invalid_params(f"where: {field} is not a field that can be filtered on")
+            hint = f": name one of {', '.join(PROVENANCE)}" if field == "provenance" else ""
+            raise invalid_params(f"where: {field} is not a field that can be filtered on{hint}")
         _text(field, field)
         metadata = field not in fields
         if isinstance(wanted, dict):
@@ -123,15 +133,21 @@ def _holds(condition: Condition, held: object) -> bool:
     wanted = condition.value if condition.values else None
     match condition.op:
         case Op.IN:
-            return any(same(held, value) for value in condition.values)
+            return any(_equal(condition.field, held, value) for value in condition.values)
         case Op.NE:
-            return not same(held, wanted)
+            return not _equal(condition.field, held, wanted)
         case Op.EXISTS:
             return (held is not None) is wanted
         case Op.PREFIX:
             return isinstance(held, str) and isinstance(wanted, str) and held.startswith(wanted)
         case op:
             return _compare(held, wanted) in _RANGES[op]
+
+
+def _equal(field: str, held: object, wanted: Scalar) -> bool:
+    if field == SOURCES and isinstance(held, list):
+        return wanted in cast("list[object]", held)
+    return same(held, wanted)
 
 
 def _compare(held: object, wanted: Scalar) -> int | None:
@@ -165,6 +181,8 @@ def _operator(field: str, metadata: bool, name: str, operand: object) -> Conditi
             raise invalid_params(f"where.{field}.in: expected an array")
         return _any_of(field, metadata, cast("list[object]", operand))
     value = _scalar(field, metadata, operand)
+    if field == SOURCES and op not in (Op.NE, Op.EXISTS):
+        raise invalid_params(f"where.{field}.{op}: ids have no order: use in, ne or exists")
     if op is Op.EXISTS and not isinstance(value, bool):
         raise invalid_params(f"where.{field}.exists: expected true or false")
     if op is Op.PREFIX and not isinstance(value, str):
@@ -172,7 +190,7 @@ def _operator(field: str, metadata: bool, name: str, operand: object) -> Conditi
     if op in _RANGES:
         if value is None or isinstance(value, bool):
             raise invalid_params(f"where.{field}.{op}: expected a number or a string")
-        if not metadata and field in TIMES:
+        if _is_time(field, metadata):
             value = _time(field, value)
         if not metadata and field in NUMBERS and isinstance(value, str):
             raise invalid_params(f"where.{field}.{op}: expected a number")
@@ -182,7 +200,7 @@ def _operator(field: str, metadata: bool, name: str, operand: object) -> Conditi
 def _scalar(field: str, metadata: bool, value: object) -> Scalar:
     if isinstance(value, str):
         _text(field, value)
-        if not metadata and field in TIMES:
+        if _is_time(field, metadata):
             try:
                 return format_ms(parse_ms(value))
             except ValueError:
@@ -193,6 +211,10 @@ def _scalar(field: str, metadata: bool, value: object) -> Scalar:
     if value is None or isinstance(value, bool | int | float):
         return value
     raise invalid_params(f"where.{field}: expected a string, a number, true, false or null")
+
+
+def _is_time(field: str, metadata: bool) -> bool:
+    return field == AT if metadata else field in TIMES
 
 
 def _time(field: str, value: Scalar) -> str:

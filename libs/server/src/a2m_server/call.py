@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
+from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import JsonObject, invalid_params, not_supported, scope_denied, unknown_tier
 from a2m_protocol.types import FIELDS, Capability, Record
 from a2m_protocol.where import Where, parse_where
 from a2m_retrieval.text import query_words
 from a2m_server.accesses import Accesses
 from a2m_server.events import Events
-from a2m_server.identity import Peer, Role
+from a2m_server.identity import Caller, Peer, Role
 from a2m_server.params import Limits, Params
 from a2m_server.store import MemoryStore
 from a2m_server.values import EVERYONE, POOLED, Filter, Scope, StoreInfo
 
 PRIVILEGED = frozenset({Role.ROUTER, Role.OPERATOR})
-OPEN = frozenset({"context"})
-"""Extensions for every caller, which sees through them what it could see anyway."""
+"""The roles that may use what is our own, unless a method says otherwise."""
 SELECTORS = ("ids", "query", "tier", "where", "key_prefix")
 
 
@@ -36,7 +37,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as its method sees it; `capabilities` are those declared to this peer."""
+    """A call as its method sees it; `capabilities` are those declared to this peer.
+
+    `scope` is whose records it sees, and `writes` whose it may write, change and forget.
+    """
 
     server: Server
     info: StoreInfo
@@ -44,6 +48,7 @@ class Call:
     params: Params
     capabilities: frozenset[Capability]
     scope: Scope
+    writes: Scope
 
     @property
     def store(self) -> MemoryStore:
@@ -52,20 +57,26 @@ class Call:
     @property
     def privileged(self) -> bool:
         """Whether the caller may use our extensions, and not only those that are for everyone."""
-        return is_privileged(self.peer)
+        return not PRIVILEGED.isdisjoint(self.peer.caller.roles)
+
+    def count_accesses(self, records: Iterable[Record]) -> None:
+        """Count an access of each record that is recalled, of pooled ones and of those that it may write.
+
+        A mere reader leaves no trace, for it might bring about that something is promoted.
+        """
+        if self.info.read_only or self.peer.caller.roles <= {Role.READER}:
+            return
+        ids = [r.id for r in records if r.owner is None or self.writes.sees(r.owner)]
+        self.server.accesses.count(ids, format_ms(time.time_ns() // 1_000_000))
 
     def has(self, capability: Capability) -> bool:
         return capability in self.capabilities
-
-    def may_use(self, extension: str) -> bool:
-        """Whether the caller may use an extension that the store has."""
-        return extension in OPEN or self.privileged
 
     def require_extension(self, name: str) -> None:
         """Raise -32003 where the store lacks an extension, -32005 where the caller may not use it."""
         if name not in self.info.extensions:
             raise not_supported(f"this server does not have the extension {name!r}")
-        if not self.may_use(name):
+        if not self.privileged:
             raise scope_denied(f"the extension {name!r} is for callers with the role router or operator")
 
     def wire(
@@ -106,10 +117,10 @@ class Call:
         """The filter of a read."""
         return Filter(self.scope, self.where(), self.key_prefix(), tier=self.tier())
 
-    def selected(self) -> Filter:
+    def selected(self, scope: Scope | None = None) -> Filter:
         """The filter of a method that picks records by `SELECTORS`: what is given must not be empty.
 
-        `ids: []` and a query without a word select nothing.
+        `ids: []` and a query without a word select nothing. Without a `scope`, of what the call sees.
         """
         params = self.params
         given = [name for name in SELECTORS if name in params]
@@ -125,7 +136,7 @@ class Call:
             raise invalid_params(f"query: expected at most {most} characters, as no content is longer")
         ids = params.ids()
         return Filter(
-            self.scope,
+            self.scope if scope is None else scope,
             self.where(),
             self.key_prefix(),
             ids=None if ids is None else tuple(dict.fromkeys(ids)),
@@ -138,13 +149,9 @@ class Call:
             raise invalid_params(f"at least one of {', '.join(SELECTORS)} is needed")
 
 
-def is_privileged(peer: Peer) -> bool:
-    return not PRIVILEGED.isdisjoint(peer.caller.roles)
-
-
 def declared(info: StoreInfo, peer: Peer) -> frozenset[Capability]:
-    """The capabilities that a peer is shown: `scopes` where its `owner` is believed alone."""
-    return info.capabilities if peer.caller.trusted else info.capabilities - {Capability.SCOPES}
+    """The capabilities that a peer is shown: `scopes` only where it is known whose records it may see."""
+    return info.capabilities if peer.caller.known else info.capabilities - {Capability.SCOPES}
 
 
 @lru_cache(maxsize=64)
@@ -153,15 +160,53 @@ def record_fields(capabilities: frozenset[Capability]) -> frozenset[str]:
     return frozenset(name for capability in capabilities for name in FIELDS.get(capability, ()))
 
 
-def scope_of(params: Params, peer: Peer, capabilities: frozenset[Capability]) -> Scope:
-    """Whose records a call sees: of a trusted caller its `owner`'s and pooled ones, else pooled ones."""
-    if not peer.caller.trusted:
-        return POOLED
-    if Capability.SCOPES not in capabilities or "owner" not in params:
+def scopes_of(
+    params: Params, caller: Caller, capabilities: frozenset[Capability], *, writes: bool
+) -> tuple[Scope, Scope]:
+    """Whose records a call sees, and whose it may write.
+
+    A trusted caller's `owner` is believed: that one's records and pooled ones, or exactly those of `owners`.
+    A principal's own scope is narrowed by an `owner` within it, and one beyond it raises -32005: beyond what
+    it may write where the method `writes`. Everybody else has pooled records, whatever is named.
+    """
+    if caller.trusted:
+        scope = _believed(params, capabilities)
+        return scope, scope
+    if caller.name is None:
+        return POOLED, POOLED
+    seen, written = Scope(caller.readable, caller.owner), Scope(caller.writable, caller.owner)
+    if "owner" not in params:
+        return seen, written
+    owner = None if params.raw("owner") is None else params.name("owner")
+    if not (written if writes else seen).sees(owner):
+        raise scope_denied(_NOT_YOURS)
+    return _narrowed(seen, owner), _narrowed(written, owner)
+
+
+_NOT_YOURS = "owner: it is not one of which this caller may do that; leave it out for your own"
+
+
+def check_owner(call: Call, owner: str | None, path: str) -> None:
+    """Raise -32005 where the caller may not write records of an owner."""
+    if not call.peer.caller.trusted and not call.writes.sees(owner):
+        raise scope_denied(f"{path}.{_NOT_YOURS}")
+
+
+def _believed(params: Params, capabilities: frozenset[Capability]) -> Scope:
+    if Capability.SCOPES not in capabilities:
         return EVERYONE
-    if params.raw("owner") is None:
-        return POOLED
-    return Scope.of(params.name("owner"))
+    owners = params.owners("owners")
+    if owners is not None:
+        return Scope(owners, params.name("owner"))
+    if "owner" not in params:
+        return EVERYONE
+    return POOLED if params.raw("owner") is None else Scope.of(params.name("owner"))
+
+
+def _narrowed(scope: Scope, owner: str | None) -> Scope:
+    """A scope's part that is of `owner`, and pooled."""
+    both = frozenset({owner, None})
+    return Scope(both if scope.readable is None else both & scope.readable, owner)
 
 
 def check_tiers(params: Params, names: Sequence[str], info: StoreInfo) -> None:

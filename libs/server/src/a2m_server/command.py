@@ -53,6 +53,7 @@ def run(
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on, 0 for a free one")
     parser.add_argument("--token-file", help="a file that holds the bearer token of trusted callers")
+    parser.add_argument("--principals-file", help="a file of principals, as `a2m token create` writes it")
     parser.add_argument("--log-level", help="debug, info, warning, error or critical")
     options = vars(parser.parse_args(arguments))
     over_stdio = options.pop("stdio")

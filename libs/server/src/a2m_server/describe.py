@@ -8,11 +8,13 @@ from a2m_protocol.errors import A2MError, Code, Json, JsonObject
 from a2m_protocol.types import PROTOCOL, Capability
 from a2m_server import prompt
 from a2m_server.call import Call
-from a2m_server.methods import EXTENSIONS, METHODS
+from a2m_server.methods import EXTENSIONS, METHODS, may_call
 from a2m_server.methods.reading import silent
 from a2m_server.params import Limits
 from a2m_server.values import Degraded, StoreInfo, TierInfo
 
+OWNERS = "owners"
+"""The extension by which a trusted caller names exactly whose records a call sees."""
 UNCOUNTED = "it did not answer: its count is not known"
 _VERSION = re.compile(r"a2m/(\d{1,9})\.(\d{1,9})(?:\.\d{1,9})?", re.ASCII)
 
@@ -44,8 +46,10 @@ async def describe(call: Call) -> JsonObject:
     if info.read_only:
         document["read_only"] = True
     document |= _details(call)
-    if info.extensions:
-        document["extensions"] = [*sorted(info.extensions)]
+    believed = call.peer.caller.trusted and call.has(Capability.SCOPES)
+    extensions = info.extensions | {OWNERS} if believed else info.extensions
+    if extensions:
+        document["extensions"] = [*sorted(extensions)]
     return document
 
 
@@ -64,11 +68,11 @@ def check_protocol(wanted: str | None) -> None:
 
 def methods(call: Call) -> list[str]:
     """Every method that this caller may call, sorted."""
+    roles = call.peer.caller.roles
     names = {"memory/describe"}
     names |= {name for name, method in METHODS.items() if call.has(method.capability)}
-    usable = {extension for extension in call.info.extensions if call.may_use(extension)}
-    names |= {name for name, (extension, _) in EXTENSIONS.items() if extension in usable}
-    return sorted(names)
+    names |= {name for name, method in EXTENSIONS.items() if method.name in call.info.extensions}
+    return sorted(name for name in names if may_call(roles, name))
 
 
 def _details(call: Call) -> JsonObject:

@@ -7,13 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from a2m_protocol import jsonrpc
-from a2m_protocol.errors import A2MError, Code, Json, JsonObject, invalid_params, not_supported
+from a2m_protocol.errors import (
+    A2MError,
+    Code,
+    Json,
+    JsonObject,
+    invalid_params,
+    not_supported,
+    scope_denied,
+)
 from a2m_server.accesses import Accesses
-from a2m_server.call import Call, Server, check_tiers, declared, scope_of
+from a2m_server.call import Call, Server, check_tiers, declared, scopes_of
 from a2m_server.describe import describe
 from a2m_server.events import EventLog, Events
-from a2m_server.identity import Peer
-from a2m_server.methods import EXTENSIONS, METHODS, Answer, Method
+from a2m_server.identity import Peer, Role
+from a2m_server.methods import EXTENSIONS, METHODS, Extension, Method
 from a2m_server.params import Limits, Params
 from a2m_server.store import MemoryStore
 from a2m_server.values import Degraded, StoreInfo
@@ -75,21 +83,27 @@ class Dispatcher:
     async def _call(self, name: str, params: object, peer: Peer) -> JsonObject:
         method = METHODS.get(name)
         extension = EXTENSIONS.get(name)
-        if method is None and extension is None and name != "memory/describe":
+        answering = method or extension
+        if answering is None and name != "memory/describe":
             raise A2MError(
                 Code.METHOD_NOT_FOUND, f"no method {name[:80]!r}: memory/describe lists those here"
             )
         info = await self._about(fresh=name == "memory/describe")
         capabilities = declared(info, peer)
         if method is not None:
-            _check_allowed(name, method, info)
+            _check_offered(name, method, info)
+        if extension is not None and extension.name not in info.extensions:
+            raise not_supported(f"this server does not have the extension {extension.name!r}")
+        _check_role(name, answering, peer)
         if not isinstance(params, dict):
             raise invalid_params("params: expected an object, of parameters by name")
         read = Params(cast("Mapping[str, object]", params))
         if method is not None:
             check_tiers(read, method.tiers, info)
-        call = Call(self._server, info, peer, read, capabilities, scope_of(read, peer, capabilities))
-        return await _answer_of(call, method, extension)(call)
+        changes = answering is not None and Role.READER not in answering.roles
+        seen, written = scopes_of(read, peer.caller, capabilities, writes=changes)
+        call = Call(self._server, info, peer, read, capabilities, seen, written)
+        return await (describe if answering is None else answering.answer)(call)
 
     async def _about(self, *, fresh: bool) -> StoreInfo:
         now = time.monotonic()
@@ -99,16 +113,13 @@ class Dispatcher:
         return self._info
 
 
-def _answer_of(call: Call, method: Method | None, extension: tuple[str, Answer] | None) -> Answer:
-    if method is not None:
-        return method.answer
-    if extension is not None:
-        call.require_extension(extension[0])
-        return extension[1]
-    return describe
+def _check_role(name: str, method: Method | Extension | None, peer: Peer) -> None:
+    if method is not None and method.roles.isdisjoint(peer.caller.roles):
+        allowed = ", ".join(role for role in Role if role in method.roles)
+        raise scope_denied(f"{name} is for callers with one of the roles {allowed}")
 
 
-def _check_allowed(name: str, method: Method, info: StoreInfo) -> None:
+def _check_offered(name: str, method: Method, info: StoreInfo) -> None:
     if method.capability not in info.capabilities:
         raise not_supported(f"{name} belongs to {method.capability}, which this server does not declare")
     if method.writes and info.read_only:

@@ -10,10 +10,10 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from a2m_protocol.clock import MAX_SEQ, created_at_of, parse_ms, seq_of
+from a2m_protocol.clock import MAX_SEQ, created_at_of, format_ms, parse_ms, seq_of
 from a2m_protocol.errors import invalid_params, quota_exceeded
 from a2m_protocol.types import FIELDS, Capability, Draft, Provenance, explain
-from a2m_server.call import Call
+from a2m_server.call import Call, check_owner
 from a2m_server.params import kind_of
 from a2m_server.sequence import AHEAD
 
@@ -32,7 +32,8 @@ ROUTERS = frozenset({"embedding_model", "features", "aliases", "provenance"})
 def read_drafts(call: Call, *, transfer: bool = False) -> list[Draft]:
     """The `records` of a call.
 
-    Raises `A2MError`: -32602 for a wrong type or too many, -32006 for content that is too long.
+    Raises `A2MError`: -32602 for a wrong type or too many, -32006 for content that is too long, -32005 for an
+    owner whose records the caller may not write.
     """
     records = call.params.objects("records")
     if not records:
@@ -51,11 +52,13 @@ def new_id() -> str:
 
 class _Reader:
     def __init__(self, call: Call, transfer: bool) -> None:
+        self._call = call
         self._transfer = transfer
         self._privileged = call.privileged
         self._longest = call.server.limits.max_content_length
         self._allowed = _allowed(call.capabilities, self._privileged, transfer)
-        self._owner = call.scope.owner
+        # What a transfer brings keeps the owner that it has, be it none.
+        self._owner = call.writes.owner if not transfer or "owner" in call.params else None
         self._session = call.params.name("session") if call.has(Capability.SESSIONS) else None
         self._latest = time.time_ns() // 1_000 + AHEAD
 
@@ -70,15 +73,22 @@ class _Reader:
             given["owner"] = self._owner
         if self._session is not None and "session" not in given:
             given["session"] = self._session
-        if not self._privileged and (source := _source(fields.get("provenance"))) is not None:
-            given["provenance"] = {"source": source}
+        if not self._transfer:
+            given["provenance"] = self._provenance(fields.get("provenance"))
         draft = _validate(given, path)
+        check_owner(self._call, draft.owner, path)
         if self._transfer:
             self._check_order(draft, path)
         if not self._transfer and not ASSIGNED.isdisjoint(given):
             # Valid or not is the client's business; the values are the server's.
             draft = _validate({name: given[name] for name in given.keys() - ASSIGNED}, path)
         return draft
+
+    def _provenance(self, told: object) -> object:
+        """What a router says, which stood where the record came in; of others `told`, and what we know."""
+        given = cast("dict[str, object]", told) if isinstance(told, dict) else {}
+        passed_on = self._call.peer.caller.trusted and "at" in given
+        return given if passed_on else stamped(self._call, "remember", _told(given))
 
     def _check_order(self, draft: Draft, path: str) -> None:
         """Refuse a place in the order out of range, or so late that its session would be carried along."""
@@ -126,12 +136,26 @@ def _validate(given: Mapping[str, object], path: str) -> Draft:
         raise invalid_params(explain(error, path)) from error
 
 
-def _source(provenance: object) -> str | None:
-    """The part of a provenance that is a client's to say; anything else there is ignored."""
-    if not isinstance(provenance, dict):
-        return None
-    source = cast("dict[str, object]", provenance).get("source")
-    try:
-        return Provenance(source=source).source if isinstance(source, str) else None
-    except ValidationError:
-        return None
+def stamped(call: Call, method: str, told: Provenance) -> Provenance:
+    """A provenance as this server asserts it, with the `source` and `derived_from` that it was `told`."""
+    return Provenance(
+        source=told.source,
+        principal=call.peer.caller.name,
+        method=method,
+        client=call.peer.client,
+        at=format_ms(time.time_ns() // 1_000_000),
+        derived_from=told.derived_from,
+    )
+
+
+def _told(given: Mapping[str, object]) -> Provenance:
+    """The parts of a provenance that are a client's to say; what is none of them, or is odd, is ignored."""
+    told = Provenance()
+    for part in ("source", "derived_from"):
+        try:
+            told = told.model_copy(
+                update={part: getattr(Provenance.model_validate({part: given.get(part)}), part)}
+            )
+        except ValidationError:
+            continue
+    return told

@@ -5,6 +5,7 @@ Servers that share one log put another behind the same `Events`.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 import weakref
@@ -15,12 +16,16 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol, TypeAlias
 
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
 from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import Json, JsonObject
 from a2m_server.values import Consolidated, Scope
 
 RETAINED = 1_024
 MAX_IDS = 1_000
+_BLOCK = 16
+"""Bytes of a position as it is enciphered."""
 
 UNKNOWN = "\x00"
 """Stands for an owner that is not known, which no owner can be named."""
@@ -190,14 +195,19 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """What a log holds at a moment: its newest events, of which the last is at position `head`."""
+    """What a log holds at a moment: its newest events, of which the last is at position `head`.
+
+    `epoch` is a secret of the log. A cursor is a position enciphered by it: how many events of other owners
+    there were between two polls is nobody's to see.
+    """
 
     epoch: str
     head: int
     held: Sequence[Held]
 
     def cursor(self, position: int) -> str:
-        return f"{self.epoch}.{position:x}"
+        encryptor = self._cipher().encryptor()
+        return encryptor.update(position.to_bytes(_BLOCK)).hex()
 
     def page(
         self, cursor: str | None, limit: int | None, kinds: frozenset[Kind] | None, scope: Scope
@@ -225,10 +235,15 @@ class Shelf:
     def _position(self, cursor: str) -> int | None:
         """The position that a cursor of this log stands for."""
         try:
-            position = int(cursor.partition(".")[2], 16)
+            block = bytes.fromhex(cursor)
         except ValueError:
             return None
-        return position if position <= self.head and cursor == self.cursor(position) else None
+        position = int.from_bytes(self._cipher().decryptor().update(block)) if len(block) == _BLOCK else -1
+        return position if 0 <= position <= self.head else None
+
+    def _cipher(self) -> Cipher[modes.ECB]:
+        # One block that is never the same twice needs no mode.
+        return Cipher(algorithms.AES(hashlib.sha256(self.epoch.encode()).digest()), modes.ECB())  # noqa: S305
 
 
 class EventLog:
@@ -239,7 +254,7 @@ class EventLog:
     ) -> None:
         self._held: deque[Held] = deque(maxlen=retained)
         self._clock = clock
-        self._epoch = secrets.token_hex(6)
+        self._epoch = secrets.token_hex(16)
         self._head = 0
         self._given = 0
         self._subscriptions = Subscriptions()

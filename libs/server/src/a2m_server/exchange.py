@@ -11,8 +11,11 @@ from typing import Protocol, cast
 
 from a2m_protocol import jsonrpc
 from a2m_protocol.errors import A2MError, Code, JsonObject
+from a2m_server.audit import AuditLog
+from a2m_server.auditing import entry_of
 from a2m_server.identity import Peer
 from a2m_server.metrics import Metrics
+from a2m_server.rates import Rates
 from a2m_server.values import Degraded
 
 log = logging.getLogger(__name__)
@@ -39,13 +42,24 @@ class Handler(Protocol):
 class Exchange:
     """Answers raw messages: parses, handles within `timeout` seconds, and never raises.
 
-    An exception that is no `A2MError` is logged with a request id, and answered as -32603 with that id.
+    An exception that is no `A2MError` is logged with a request id, and answered as -32603 with that id. What
+    writes, removes or is denied is noted in the `audit` log, where there is one. A call beyond the `rates` of
+    its caller is refused.
     """
 
-    def __init__(self, handler: Handler, timeout: float, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        timeout: float,
+        metrics: Metrics,
+        audit: AuditLog | None = None,
+        rates: Rates | None = None,
+    ) -> None:
         self._handler = handler
         self._timeout = timeout
         self._metrics = metrics
+        self._audit = audit
+        self._rates = rates
 
     async def answer(self, data: bytes | bytearray, peer: Peer) -> bytes | None:
         """The response to one message as JSON, or None to a notification."""
@@ -61,13 +75,22 @@ class Exchange:
         except Exception:  # noqa: BLE001 the outermost loop: a bug in one request must not end the server
             response = _refusal(message, _logged())
             encoded = None if response is None else jsonrpc.encode(response)
+        if self._audit is not None and (entry := entry_of(message, response, peer)) is not None:
+            self._audit.note(entry)
+        peer.removed.clear()
         self._metrics.count(_method(message, response), _code(response), time.perf_counter() - started)
         return encoded
+
+    async def admit(self, peer: Peer) -> None:
+        """Raise -32006 for a call too many."""
+        if self._rates is not None:
+            await self._rates.admit(peer.caller)
 
     async def _handle(self, message: object, peer: Peer) -> JsonObject | None:
         deadline = asyncio.timeout(self._timeout)
         try:
             async with deadline:
+                await self.admit(peer)
                 return await self._handler.handle(message, peer)
         except TimeoutError as error:
             if not deadline.expired():

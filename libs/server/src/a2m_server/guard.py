@@ -1,4 +1,4 @@
-"""What is checked of every HTTP request before anything else: Host and Origin."""
+"""What is checked of every HTTP request before anything else: how it is framed, Host and Origin."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _FOR_PROBES = ("/healthz", "/readyz")
+_FRAMES = {b"content-length", b"transfer-encoding"}
 
 
 def refuse(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -21,7 +22,8 @@ class Guard:
 
     A request with an `Origin` passes only if that is configured. `Host` must be a loopback name or address or
     configured ("*" allows any), which defeats DNS rebinding; health probes, which use addresses of
-    their own, are let through.
+    their own, are let through. A request that is chunked and tells a length as well ends where a proxy in
+    between may not think it does: it is refused, and the connection ended.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str], hosts: Iterable[str]) -> None:
@@ -35,6 +37,9 @@ class Guard:
 
     def _problem(self, scope: Scope) -> Response | None:
         headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        if {name for name, _ in headers} >= _FRAMES:
+            why = "Content-Length and Transfer-Encoding together: send one of them"
+            return refuse(400, why, {"Connection": "close"})
         for name, value in headers:
             if name == b"origin" and value.strip().lower() not in self._origins:
                 return refuse(403, "requests from web pages of this origin are not configured here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -15,25 +15,32 @@ from a2m_protocol import jsonrpc
 from a2m_protocol.credentials import TokenFile
 from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_protocol.types import PROTOCOL
+from a2m_server.audit import AuditLog
+from a2m_server.auditing import denied
 from a2m_server.dispatch import Dispatcher
 from a2m_server.exchange import Exchange, Handler
 from a2m_server.guard import Guard, refuse
-from a2m_server.identity import Gate, Peer, UnauthorizedError
+from a2m_server.identity import Gate, Peer, ServiceToken, UnauthorizedError, UndecidedError, Verifier
+from a2m_server.jwks import key_set
 from a2m_server.listen import serve
 from a2m_server.methods.reading import silent
 from a2m_server.metrics import Metrics
+from a2m_server.oidc import Issuer
+from a2m_server.rates import Rates
+from a2m_server.register import Register
 from a2m_server.settings import ServerSettings, is_loopback
 from a2m_server.store import MemoryStore
 
 __all__ = ["create_app", "serve", "serve_handler"]
 
+MAX_CLIENT = 128
 _SPOKEN = frozenset({PROTOCOL, PROTOCOL.removeprefix("a2m/")})
 
 
 def create_app(store: MemoryStore, settings: ServerSettings) -> FastAPI:
     """The A2M server of a store, which its lifespan opens and closes.
 
-    Raises `ValueError` when the token file of the settings holds no token.
+    Raises `ValueError` when a file of tokens, principals or keys that the settings name is of no use.
     """
     return serve_handler(Dispatcher(store), settings)
 
@@ -41,20 +48,31 @@ def create_app(store: MemoryStore, settings: ServerSettings) -> FastAPI:
 def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics | None = None) -> FastAPI:
     """The application around any handler of parsed messages; `metrics` may count more than requests."""
 
+    metrics = metrics or Metrics()
+    audit = AuditLog(settings.audit_file) if settings.audit_file is not None else None
+    rates = Rates(settings.rate, settings.shared_url) if settings.rate is not None else None
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         try:
-            await handler.open()
+            async with AsyncExitStack() as opened:
+                if audit is not None:
+                    await audit.open()
+                    opened.push_async_callback(audit.close)
+                if rates is not None:
+                    opened.push_async_callback(rates.close)
+                await handler.open()
+                opened.push_async_callback(handler.close)
+                closing = opened.pop_all()
         except A2MError as error:
             app.state.problem = error.message
             raise
-        try:
+        async with closing:
             yield
-        finally:
-            await handler.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
-    endpoint = Endpoint(handler, settings, metrics or Metrics())
+    exchange = Exchange(handler, settings.request_timeout, metrics, audit, rates)
+    endpoint = Endpoint(handler, exchange, settings, metrics, audit)
     app.add_route("/", endpoint.call, methods=["POST"])
     app.add_route("/.well-known/a2m-server.json", endpoint.describe, methods=["GET"])
     app.add_route("/healthz", endpoint.health, methods=["GET"])
@@ -74,19 +92,24 @@ def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics |
 class Endpoint:
     """The routes of one application."""
 
-    def __init__(self, handler: Handler, settings: ServerSettings, metrics: Metrics) -> None:
-        tokens = TokenFile(settings.token_file) if settings.token_file is not None else None
-        # A token that need not be shown would protect nothing where others can connect.
-        exposed = not is_loopback(settings.host) and not settings.allow_unauthenticated_remote
-        self._gate = Gate(tokens, required=exposed)
+    def __init__(
+        self,
+        handler: Handler,
+        exchange: Exchange,
+        settings: ServerSettings,
+        metrics: Metrics,
+        audit: AuditLog | None,
+    ) -> None:
+        self._gate = _gate(settings)
+        self._audit = audit
         self._handler = handler
         self._settings = settings
         self._metrics = metrics
-        self._exchange = Exchange(handler, settings.request_timeout, self._metrics)
+        self._exchange = exchange
 
     async def call(self, request: Request) -> Response:
         """POST /: one JSON-RPC message."""
-        peer = self._peer(request)
+        peer = await self._peer(request)
         if isinstance(peer, Response):
             return peer
         problem = _unacceptable(request)
@@ -108,11 +131,12 @@ class Endpoint:
 
     async def describe(self, request: Request) -> Response:
         """GET /.well-known/a2m-server.json: the result of memory/describe."""
-        peer = self._peer(request)
+        peer = await self._peer(request)
         if isinstance(peer, Response):
             return peer
         try:
             async with asyncio.timeout(self._settings.request_timeout):
+                await self._exchange.admit(peer)
                 return JSONResponse(await self._handler.describe(peer))
         except A2MError as error:
             return JSONResponse(error.wire(), 503)
@@ -137,17 +161,41 @@ class Endpoint:
 
     async def count(self, request: Request) -> Response:
         """GET /metrics: counts for Prometheus."""
-        peer = self._peer(request)
+        peer = await self._peer(request)
         if isinstance(peer, Response):
             return peer
         return PlainTextResponse(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
-    def _peer(self, request: Request) -> Peer | Response:
+    async def _peer(self, request: Request) -> Peer | Response:
         shown = [value for name, value in request.scope["headers"] if name == b"authorization"]
         try:
-            return Peer(self._gate.admit(shown))
+            return Peer(await self._gate.admit(shown), client=_client(request))
         except UnauthorizedError as error:
-            return refuse(401, str(error), {"WWW-Authenticate": 'Bearer realm="a2m"'})
+            if self._audit is not None:
+                self._audit.note(denied())
+            why = ', error="invalid_token"' if error.shown else ""
+            return refuse(401, str(error), {"WWW-Authenticate": f'Bearer realm="a2m"{why}'})
+        except UndecidedError as error:
+            return refuse(503, str(error), {"Retry-After": "5"})
+
+
+def _client(request: Request) -> str | None:
+    """What a client calls itself, as far as it is worth keeping."""
+    told = request.headers.get("user-agent", "")[:MAX_CLIENT].strip()
+    return told if told.isprintable() and told else None
+
+
+def _gate(settings: ServerSettings) -> Gate:
+    verifiers: list[Verifier] = []
+    if settings.token_file is not None:
+        verifiers.append(ServiceToken(TokenFile(settings.token_file)))
+    if settings.principals_file is not None:
+        verifiers.append(Register(settings.principals_file))
+    if settings.oidc.configured and settings.oidc.jwks is not None:
+        verifiers.append(Issuer(settings.oidc, key_set(settings.oidc.jwks, settings.oidc.refresh)))
+    # A token that need not be shown would protect nothing where others can connect.
+    exposed = not is_loopback(settings.host) and not settings.allow_unauthenticated_remote
+    return Gate(verifiers, required=exposed or settings.keeps_owners_apart)
 
 
 def _names(settings: ServerSettings) -> tuple[str, ...]:

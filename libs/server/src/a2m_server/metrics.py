@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from a2m_protocol.errors import Code
+from a2m_server.methods import EXTENSIONS, METHODS
 
-_UNREADABLE = {Code.PARSE, Code.INVALID_REQUEST, Code.METHOD_NOT_FOUND}
+_LABELS = frozenset({*METHODS, *EXTENSIONS, "memory/describe", "notification"})
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -34,7 +34,7 @@ class Metrics:
         )
 
     def count(self, method: str, code: int, seconds: float) -> None:
-        if code in _UNREADABLE or not method:
+        if method not in _LABELS:
             method = "other"
         self._requests.labels(method, code).inc()
         self._seconds.labels(method).observe(seconds)

@@ -141,6 +141,18 @@ class Params:
         checked(name, "\n".join(strings))
         return strings
 
+    def owners(self, name: str) -> frozenset[str | None] | None:
+        """A set of owners, in which null stands for pooled records."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        items = cast("list[object]", value) if isinstance(value, list) else [value]
+        if not isinstance(value, list) or not all(item is None or isinstance(item, str) for item in items):
+            raise invalid_params(f"{name}: expected an array of strings, or of null for pooled records")
+        owners = cast("list[str | None]", items)
+        checked(name, "\n".join(owner for owner in owners if owner is not None))
+        return frozenset(owners)
+
     def required_ids(self, name: str = "ids") -> list[str]:
         ids = self.ids(name)
         if ids is None:

@@ -10,6 +10,9 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from a2m_server.oidc import OidcSettings
+from a2m_server.rates import rates_of
+
 Words = Annotated[tuple[str, ...], NoDecode]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -17,14 +20,23 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 class ServerSettings(BaseSettings):
     """How a server listens. A service subclasses it with a prefix, a port and settings of its own.
 
-    Lists are separated by commas in the environment. Times are seconds, sizes bytes.
+    Lists are separated by commas in the environment. Times are seconds, sizes bytes. `principals_file` and
+    `oidc` (`A2M_SERVER_OIDC__ISSUER`) make every caller show who it is. In `audit_file`, one for each server,
+    is noted who wrote, removed or was denied what. `rate` bounds how often each principal may call, such as
+    `50/second` or `20/second; 10000/hour`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="A2M_SERVER_", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="A2M_SERVER_", env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
+    )
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8780
     token_file: Path | None = None
+    principals_file: Path | None = None
+    oidc: OidcSettings = OidcSettings()
+    audit_file: Path | None = None
+    rate: str | None = None
     allow_unauthenticated_remote: bool = False
     origins: Words = ()
     hosts: Words = ()
@@ -45,6 +57,14 @@ class ServerSettings(BaseSettings):
             return tuple(word.strip().lower() for word in value.split(",") if word.strip())
         return value
 
+    @field_validator("rate")
+    @classmethod
+    def _known_rate(cls, value: str | None) -> str | None:
+        try:
+            return value if value is None or rates_of(value) else None
+        except ValueError:
+            raise ValueError("expected a rate such as 50/second, or several with ; between them") from None
+
     @field_validator("log_level")
     @classmethod
     def _known_level(cls, value: str) -> str:
@@ -54,14 +74,27 @@ class ServerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _safe(self) -> Self:
-        if self.token_file is None and not self.allow_unauthenticated_remote and not is_loopback(self.host):
+        open_to_all = self.token_file is None and not self.keeps_owners_apart
+        if open_to_all and not self.allow_unauthenticated_remote and not is_loopback(self.host):
             prefix = self.model_config.get("env_prefix", "")
             raise ValueError(
-                f"refusing to listen on {self.host} without authentication: set {prefix}TOKEN_FILE to a file "
-                f"that holds a bearer token, or listen on 127.0.0.1, or, where the network is closed, set "
-                f"{prefix}ALLOW_UNAUTHENTICATED_REMOTE=true"
+                f"refusing to listen on {self.host} without authentication: set {prefix}PRINCIPALS_FILE to "
+                f"the file that `a2m token create` writes, {prefix}TOKEN_FILE to one that holds a bearer "
+                f"token, or {prefix}OIDC__ISSUER, or listen on 127.0.0.1; "
+                f"{prefix}ALLOW_UNAUTHENTICATED_REMOTE=true overrides this, and then whoever "
+                "can connect reads, changes and deletes all pooled records"
             )
         return self
+
+    @property
+    def shared_url(self) -> str | None:
+        """Of the Redis in which servers of one kind count the calls of a principal together."""
+        return None
+
+    @property
+    def keeps_owners_apart(self) -> bool:
+        """Whether callers are told apart, so that none is taken without a credential."""
+        return self.principals_file is not None or self.oidc.configured
 
 
 def is_loopback(host: str) -> bool:

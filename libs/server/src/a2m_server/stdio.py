@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import BinaryIO
 
@@ -16,6 +16,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from a2m_protocol import jsonrpc
 from a2m_protocol.errors import A2MError, Code
+from a2m_server.audit import AuditLog
 from a2m_server.exchange import Exchange, Handler
 from a2m_server.identity import LOCAL, Peer
 from a2m_server.metrics import Metrics
@@ -33,13 +34,17 @@ def serve(handler: Handler, settings: ServerSettings) -> None:
     due. Whatever else the process prints goes to standard error.
     """
     with _streams() as (lines, out), start_blocking_portal() as portal:
-        portal.call(handler.open)
-        try:
-            Session(handler, settings, portal, out).run(lines)
-        except BrokenPipeError:
-            log.info("the client has gone")
-        finally:
-            portal.call(handler.close)
+        audit = AuditLog(settings.audit_file) if settings.audit_file is not None else None
+        with ExitStack() as opened:
+            if audit is not None:
+                portal.call(audit.open)
+                opened.callback(portal.call, audit.close)
+            portal.call(handler.open)
+            opened.callback(portal.call, handler.close)
+            try:
+                Session(handler, settings, portal, out, audit).run(lines)
+            except BrokenPipeError:
+                log.info("the client has gone")
 
 
 class Session:
@@ -49,14 +54,21 @@ class Session:
     whatever it waits for. A second thread writes what is pushed meanwhile.
     """
 
-    def __init__(self, handler: Handler, settings: ServerSettings, portal: BlockingPortal, out: int) -> None:
-        self._exchange = Exchange(handler, settings.request_timeout, Metrics())
+    def __init__(
+        self,
+        handler: Handler,
+        settings: ServerSettings,
+        portal: BlockingPortal,
+        out: int,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._exchange = Exchange(handler, settings.request_timeout, Metrics(), audit)
         self._cap = settings.max_body
         self._portal = portal
         self._out = out
         self._writing = threading.Lock()
         self._pushed = threading.Event()
-        self._peer = Peer(LOCAL, push=True, woken=self._pushed.set)
+        self._peer = Peer(LOCAL, push=True, client="stdio", woken=self._pushed.set)
         self._reading = False
         self._stopping = False
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from a2m_protocol.types import Capability
-from a2m_server.identity import ANONYMOUS
+from a2m_server.identity import Role, principal
 
 
 async def test_one_id_a_record_in_order(memory: Any) -> None:
@@ -133,13 +133,46 @@ async def test_what_the_server_assigns_is_not_the_clients_to_set(memory: Any) ->
     assert not {"accessed_at", "moves", "status", "score"} & held.keys()
 
 
-async def test_only_the_source_of_a_provenance_is_the_clients(connect: Any, memory: Any) -> None:
-    client = connect(to=memory, caller=ANONYMOUS)
-    await client.remember({"content": "x", "provenance": {"source": "chat", "principal": "root"}})
-    await client.remember({"content": "y", "provenance": "odd", "features": 5, "embedding_model": 5})
-    await client.remember({"content": "z", "provenance": {"source": ""}})
-    provenances = [r.get("provenance") for r in (await client.ok("timeline"))["records"]]
-    assert provenances == [{"source": "chat"}, None, None]
+async def test_a_provenance_says_who_and_how_and_the_client_its_source(connect: Any, memory: Any) -> None:
+    ann = principal("ann-laptop", "ann", frozenset({Role.AGENT}), (), pooled=True)
+    client = connect(to=memory, caller=ann)
+    client.peer.client = "notebook/2"
+    await client.remember(
+        {"content": "x", "provenance": {"source": "chat", "principal": "root", "at": "2020-01-01T00:00:00Z"}},
+        {"content": "y", "provenance": "odd", "features": 5, "embedding_model": 5},
+        {"content": "z", "provenance": {"source": "", "derived_from": ["a", "b"], "method": "magic"}},
+        {"content": "w", "provenance": {"source": "chat", "derived_from": "a"}},
+    )
+    told = [r["provenance"] for r in (await client.ok("timeline"))["records"]]
+    assert all(one.pop("at") > "2026" for one in told)
+    asserted = {"principal": "ann-laptop", "method": "remember", "client": "notebook/2"}
+    assert told == [
+        asserted | {"source": "chat"},
+        asserted,
+        asserted | {"derived_from": ["a", "b"]},
+        asserted | {"source": "chat"},
+    ]
+
+
+async def test_a_rewritten_fact_says_who_rewrote_it(connect: Any, memory: Any) -> None:
+    await memory.remember({"content": "x", "key": "k", "owner": "ann", "provenance": {"source": "mail"}})
+    ann = connect(to=memory, caller=principal("p", "ann", frozenset({Role.AGENT}), (), pooled=True))
+    await ann.remember({"content": "y", "key": "k"})
+    record = (await ann.ok("fetch", key="k"))["record"]
+    assert record["provenance"]["principal"] == "p"
+    assert "source" not in record["provenance"]
+
+
+async def test_what_a_router_passes_on_stays_as_it_was(memory: Any) -> None:
+    told = {
+        "source": "s",
+        "principal": "p",
+        "method": "remember",
+        "client": "c",
+        "at": "2026-01-01T00:00:00.000Z",
+    }
+    await memory.remember({"content": "x", "provenance": told})
+    assert [r["provenance"] for r in (await memory.ok("timeline"))["records"]] == [told]
 
 
 async def test_fields_of_undeclared_capabilities_are_dropped_whatever_they_hold(varied: Any) -> None:

@@ -12,7 +12,7 @@ from pgvector import Vector
 from a2m_episodic.batch import Held
 from a2m_episodic.terms import Analysis
 from a2m_episodic.values import digest, facts
-from a2m_protocol.types import Draft, Provenance, Record, metadata_text
+from a2m_protocol.types import Draft, Provenance, Record, facts_of, metadata_text
 from a2m_server.records import lacks
 from a2m_server.values import Entry, Tombstone
 
@@ -130,7 +130,7 @@ def stored(live: Held, draft: Draft, bucket: int) -> dict[str, object]:
         "features": draft.features,
         "bucket": bucket,
         "slot": slot(live.owner, live.key),
-        "facts": facts(draft.metadata),
+        "facts": facts(facts_of(draft.metadata, provenance)),
         "unseen": lacks(draft, ""),
     }
 

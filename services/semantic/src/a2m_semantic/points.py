@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from a2m_protocol.clock import parse_ms
-from a2m_protocol.types import FIELDS, Record
+from a2m_protocol.types import FIELDS, Record, facts_of
 from a2m_retrieval.metric import Metric
 from a2m_retrieval.text import index_terms, index_words, said
 from a2m_semantic import tokens
@@ -183,13 +183,13 @@ def _record_payload(record: Record) -> Payload:
         packed = array.array("f", record.embedding)
         payload["embedding"] = base64.b64encode(packed.tobytes()).decode()
     own = {name: getattr(record, name) for name in sorted(FILTERED)}
-    metadata = record.metadata or {}
-    payload["tokens"] = tokens.tokens(own, metadata=False) + tokens.tokens(metadata, metadata=True)
+    facts = facts_of(record.metadata, record.provenance)
+    payload["tokens"] = tokens.tokens(own, metadata=False) + tokens.tokens(facts, metadata=True)
     if record.arrival is not None:
         payload["tokens"].append(ARRIVED)
     if not record.content.strip():
         payload["tokens"].append(BLANK)
-    numbers = tokens.numbers(metadata) + tokens.strings(metadata)
+    numbers = tokens.numbers(facts) + tokens.strings(facts)
     if numbers:
         payload[NUMBERS_ARRAY] = numbers
     return payload

@@ -6,6 +6,9 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from typing import cast
+
+from a2m_protocol.where import SOURCES
 
 MAX_VALUE = 512
 MAX_FIELD = 128
@@ -61,9 +64,9 @@ def tokens(fields: Mapping[str, object], *, metadata: bool) -> list[str]:
             continue
         start = field_token(field, metadata=metadata)
         found.append(present_token(start))
-        token = value_token(start, value)
-        if token is not None:
-            found.append(token)
+        values = cast("list[object]", value) if metadata and field == SOURCES else [value]
+        each = (value_token(start, one) for one in values)
+        found += [token for token in each if token is not None]
     return found
 
 

@@ -60,6 +60,43 @@ class ReadContract:
             found = await store.timeline(Page(Filter(where=where(session=session, **conditions))))
             assert "".join(r.content for r in found.records) == expected, conditions
 
+    async def test_where_reaches_the_provenance_and_not_what_poses_as_it(self, store: TierStore) -> None:
+        session = name()
+        held: list[dict[str, object]] = [
+            {"source": "mail", "principal": "ann", "method": "remember", "at": "2026-01-01T00:00:00.000Z"},
+            {"source": "web", "principal": "ann", "client": "curl/8", "at": "2026-01-02T00:00:00.000Z"},
+            {"method": "summarize", "derived_from": ["one", "two"]},
+            {"method": "summarize", "derived_from": ["two"]},
+        ]
+        drafts = [draft(str(i), session=session, provenance=told) for i, told in enumerate(held)]
+        posing = {"provenance.source": "mail", "provenance.derived_from": ["two"], "source": "mail"}
+        await store.write([*drafts, draft("4", session=session, metadata=posing)], EVERYONE)
+        cases: list[tuple[dict[str, object], str]] = [
+            ({"provenance.source": "mail"}, "0"),
+            ({"provenance.source": {"ne": "mail"}}, "1234"),
+            ({"provenance.source": {"prefix": "we"}}, "1"),
+            ({"provenance.source": ["web", "mail"], "provenance.principal": "ann"}, "01"),
+            ({"provenance.source": None, "provenance.method": {"exists": True}}, "23"),
+            ({"provenance.client": {"exists": True}}, "1"),
+            ({"provenance.at": {"gte": "2026-01-02T00:00:00Z"}}, "1"),
+            ({"provenance.at": "2026-01-01T00:00:00Z"}, "0"),
+            ({"provenance.derived_from": "two"}, "23"),
+            ({"provenance.derived_from": ["one", "three"]}, "2"),
+            ({"provenance.derived_from": {"ne": "one"}}, "0134"),
+            ({"provenance.derived_from": {"exists": False}}, "014"),
+            ({"provenance.derived_from": [None, "one", *map(str, range(40))]}, "0124"),
+            ({"source": "mail"}, "4"),
+        ]
+        for conditions, expected in cases:
+            found = await store.timeline(Page(Filter(where=where(session=session, **conditions))))
+            assert "".join(r.content for r in found.records) == expected, conditions
+        for wrong in ({"provenance": "mail"}, {"provenance.derived_from": {"prefix": "t"}}):
+            with pytest.raises(A2MError) as refused:
+                where(**wrong)
+            assert refused.value.code == Code.INVALID_PARAMS
+        kept = await store.read([one.id for one in drafts])
+        assert [r.provenance for r in kept] == [one.provenance for one in drafts]
+
     async def test_where_reaches_the_record_s_own_fields(self, store: TierStore) -> None:
         session, group = name(), name("g")
         drafts = [

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import JsonObject, invalid_params
 from a2m_protocol.where import Condition, Op, Where
 from a2m_server.assemble import PARTS, Budget, Part, assemble
@@ -59,7 +57,7 @@ async def context(call: Call) -> JsonObject:
         episodes = await _episodes(call, asked, wanted + len(shown))
         fresh = [record for record in episodes.records if record.id not in shown]
     chosen = assemble(transcript.records, facts.records, fresh[:wanted], procedures.records, asked.budget)
-    _count(call, [record.id for part in ("episodes", "procedures") for record in chosen.parts[part]])
+    call.count_accesses([*chosen.parts["episodes"], *chosen.parts["procedures"]])
     result: JsonObject = {part: [*call.wire(records)] for part, records in chosen.parts.items()}
     result |= {"prompt": chosen.prompt, "prompt_ids": [*chosen.prompt_ids]}
     if chosen.omitted:
@@ -115,11 +113,6 @@ def _tiers(call: Call, kinds: frozenset[str | None]) -> list[str]:
 def _missing(*found: Found) -> Sequence[Degraded]:
     """Each tier that had no part in one of the reads, once."""
     return [*{degraded.tier: degraded for one in found for degraded in one.degraded}.values()]
-
-
-def _count(call: Call, ids: Sequence[str]) -> None:
-    if not call.info.read_only:
-        call.server.accesses.count(ids, format_ms(time.time_ns() // 1_000_000))
 
 
 def _read(call: Call) -> _Asked:

@@ -49,7 +49,7 @@ async def tombstones(call: Call) -> JsonObject:
         return _outcomes(await tier_of(call).bury(graves) if graves else {})
     if "ids" not in call.params and "limit" in call.params:
         limit = _page_size(call)
-        found = await tier_of(call).graves(limit, _position(call.params.raw("after")))
+        found = await _seen_graves(call, limit, _position(call.params.raw("after")))
         page: JsonObject = {"tombstones": _graves(call, found)}
         if len(found) == limit:
             page["after"] = [found[-1].seq, found[-1].id]
@@ -193,6 +193,17 @@ async def guard(call: Call, ids: Sequence[str]) -> None:
 def tier_of(call: Call) -> TierStore:
     """The store as one that has our extensions, which the dispatcher looked up in its `info`."""
     return cast("TierStore", call.store)
+
+
+async def _seen_graves(call: Call, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
+    """A page of those that the caller may see: the place where it ends must not be another owner's."""
+    seen: list[Tombstone] = []
+    while True:
+        found = await tier_of(call).graves(limit, after)
+        seen += [grave for grave in found if call.scope.sees(grave.owner)]
+        if len(found) < limit or len(seen) >= limit:
+            return seen[:limit]
+        after = (found[-1].seq, found[-1].id)
 
 
 def _graves(call: Call, found: Sequence[Tombstone]) -> list[Json]:

@@ -21,4 +21,4 @@ async def reinforce(call: Call) -> JsonObject:
     amount = call.params.amount("amount", 1.0)
     if not ids:
         return {"reinforced": 0}
-    return {"reinforced": await call.store.reinforce(list(dict.fromkeys(ids)), amount, call.scope)}
+    return {"reinforced": await call.store.reinforce(list(dict.fromkeys(ids)), amount, call.writes)}

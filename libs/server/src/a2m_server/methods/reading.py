@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import Json, JsonObject, invalid_params, not_supported
 from a2m_protocol.types import Capability, Record
 from a2m_protocol.where import Where
@@ -46,8 +44,8 @@ async def recall(call: Call) -> JsonObject:
         found = replace(found, records=_carried(found.records, limit))
     if min_score is not None:
         found = replace(found, records=[r for r in found.records if (r.score or 0.0) >= min_score])
-    if touch and not call.info.read_only:
-        call.server.accesses.count([r.id for r in found.records], format_ms(time.time_ns() // 1_000_000))
+    if touch:
+        call.count_accesses(found.records)
     result = _answer(call, found, features=search.features)
     if found.ranked_by is not None:
         result["ranked_by"] = found.ranked_by

@@ -18,7 +18,7 @@ async def promote(call: Call) -> JsonObject:
     salience = params.amount("salience", 0.0)
     if not ids:
         return {"promoted": 0}
-    promoted = await cast("TieredStore", call.store).promote(ids, tier, salience, call.scope)
+    promoted = await cast("TieredStore", call.store).promote(ids, tier, salience, call.writes)
     if promoted:
         call.server.events.add(events.promoted(promoted, tier))
     return {"promoted": len(promoted)}

@@ -25,7 +25,7 @@ async def close_session(call: Call) -> JsonObject:
     owners, whole = await _owners(call, session)
     result = Consolidated()
     if call.has(Capability.TIERS) and (owners or not whole):
-        result = await cast("TieredStore", call.store).close_session(session, call.scope)
+        result = await cast("TieredStore", call.store).close_session(session, call.writes)
         owners |= {*result.moved.values()}
         if owners:
             call.server.events.add(events.consolidated(result, owners))
@@ -36,18 +36,18 @@ async def close_session(call: Call) -> JsonObject:
 
 
 async def _owners(call: Call, session: str) -> tuple[set[str | None], bool]:
-    """Whose session it is, none where there is no such session; and whether every tier was asked."""
-    if call.scope.readable is None:
-        found = await call.store.sessions(call.scope)
+    """Who, of those whose sessions the caller may close, has this one; and whether every tier was asked."""
+    if call.writes.readable is None:
+        found = await call.store.sessions(call.writes)
         return {info.owner for info in found.sessions if info.session == session}, not found.degraded
-    pages = {owner: await _newest(call, session, owner) for owner in call.scope.readable}
+    pages = {owner: await _newest(call, session, owner) for owner in call.writes.readable}
     return {o for o, page in pages.items() if page.records}, not any(p.degraded for p in pages.values())
 
 
 async def _newest(call: Call, session: str, owner: str | None) -> Found:
     wanted = (("session", session), ("owner", owner))
     where = Where(tuple(Condition(field, False, Op.IN, (value,)) for field, value in wanted))
-    return await call.store.timeline(Page(Filter(call.scope, where), limit=1))
+    return await call.store.timeline(Page(Filter(call.writes, where), limit=1))
 
 
 def _wire(call: Call, info: SessionInfo) -> JsonObject:

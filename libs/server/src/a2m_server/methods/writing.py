@@ -9,12 +9,13 @@ from a2m_protocol.errors import Json, JsonObject, invalid_params
 from a2m_protocol.types import Capability, Draft, Provenance
 from a2m_server import events
 from a2m_server.call import Call
-from a2m_server.drafts import new_id, read_drafts
+from a2m_server.drafts import new_id, read_drafts, stamped
 from a2m_server.methods import remnants
+from a2m_server.methods.extensions import guard
 from a2m_server.methods.reading import require_filter, silent
 from a2m_server.store import TierStore
 from a2m_server.summarize import extract, newest
-from a2m_server.values import POOLED, Filter, Page, Scope, Written
+from a2m_server.values import Filter, Page, Scope, Written
 
 
 async def remember(call: Call) -> JsonObject:
@@ -22,10 +23,12 @@ async def remember(call: Call) -> JsonObject:
     if transfer:
         call.require_extension("transfer")
         drafts = read_drafts(call, transfer=True)
+        # A receipt would tell of a record that the caller may not see.
+        await guard(call, [draft.id for draft in drafts])
         written = await cast("TierStore", call.store).transfer(drafts)
     else:
         drafts = read_drafts(call)
-        written = await call.store.write(drafts, call.scope)
+        written = await call.store.write(drafts, call.writes)
         for draft, wrote in zip(drafts, written, strict=True):
             _log(call, draft, wrote)
     result: JsonObject = {"ids": [wrote.id for wrote in written]}
@@ -41,16 +44,17 @@ async def forget(call: Call) -> JsonObject:
         call.require_extension("erase")
     call.require_selector()
     require_filter(call, "key_prefix", Capability.KEYS)
-    selected = call.selected()
+    selected = call.selected(call.writes)
     if selected.ids == () or selected.words == ():
         return {"forgotten": 0}
-    named = list(selected.ids or ()) if erase and selected == Filter(call.scope, ids=selected.ids) else []
+    named = list(selected.ids or ()) if erase and selected == Filter(call.writes, ids=selected.ids) else []
     if named:
         await remnants.check_named(call, named)
     receipt = await call.store.forget(selected)
+    call.peer.removed += receipt.ids
     if receipt.ids:
         call.server.events.add(
-            events.forgotten({i: receipt.owners.get(i, _owner_in(call.scope)) for i in receipt.ids})
+            events.forgotten({i: receipt.owners.get(i, _owner_in(call.writes)) for i in receipt.ids})
         )
     result: JsonObject = {"forgotten": len(receipt.ids)}
     if receipt.tiers:
@@ -92,7 +96,9 @@ async def summarize(call: Call) -> JsonObject:
     owners = {record.owner for record in sources if record.owner is not None}
     if len(owners) > 1:
         raise invalid_params("owner: the selected records belong to several owners; name one of them")
-    owner = call.scope.owner or next(iter(owners), None)
+    owner = call.writes.owner
+    if call.scope.readable is None and owners and call.writes.sees(theirs := next(iter(owners))):
+        owner = theirs
     draft = Draft(
         id=new_id(),
         chosen=False,
@@ -101,9 +107,9 @@ async def summarize(call: Call) -> JsonObject:
         owner=owner,
         key=key,
         tier=into,
-        provenance=Provenance(method="summarize", derived_from=[record.id for record in sources]),
+        provenance=stamped(call, "summarize", Provenance(derived_from=[record.id for record in sources])),
     )
-    written = await call.store.write([draft], call.scope)
+    written = await call.store.write([draft], call.writes)
     found = await call.store.timeline(Page(Filter(call.scope, ids=(written[0].id,))))
     records: list[Json] = [*call.wire(found.records)]
     return {"records": records, "read": len(sources), "written": len(written), **unread}
@@ -138,5 +144,9 @@ def _receipt(wrote: Written) -> JsonObject:
 
 
 def _owner_in(scope: Scope) -> str | None:
-    """The owner of a record of which the store did not say: known where only pooled ones are seen."""
-    return None if scope == POOLED else events.UNKNOWN
+    """The owner of a record of which the store did not say: known where there is but one."""
+    match [*(scope.readable or ())]:
+        case [owner]:
+            return owner
+        case _:
+            return events.UNKNOWN
