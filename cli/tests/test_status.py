@@ -5,7 +5,7 @@ import pytest
 from a2m_cli.rendering import console, show_due
 from a2m_cli.status import assess, look
 from a2m_protocol.client import Client, LocalTransport
-from a2m_protocol.errors import JsonObject
+from a2m_protocol.errors import Json, JsonObject
 
 DESCRIBED: JsonObject = {
     "name": "a2m",
@@ -35,6 +35,7 @@ async def test_a_server_is_asked_for_a_read_that_no_tier_is_left_out_of() -> Non
         assert isinstance(message, dict)
         asked.append((message["method"], message["params"]))
         answer: JsonObject = {"degraded": [{"tier": "working", "reason": "down"}], **DESCRIBED}
+        answer["methods"] = ["memory/list"]
         if message["method"] == "memory/session/list":
             return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32003, "message": "no"}}
         if message["method"] == "memory/list":
@@ -54,10 +55,11 @@ async def test_what_is_to_be_embedded_anew_is_counted_as_far_as_one_may() -> Non
 
     async def handle(message: object) -> JsonObject:
         assert isinstance(message, dict)
-        answer: JsonObject = {**DESCRIBED, "embeddings": {"model": "new", "reembed": [due]}}
+        methods: list[Json] = ["memory/list"] if allowed else []
+        vectors: JsonObject = {"model": "new", "reembed": [due]}
+        answer: JsonObject = {**DESCRIBED, "methods": methods, "embeddings": vectors}
         if message["method"] == "memory/list":
-            if not allowed:
-                return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32005, "message": "no"}}
+            assert allowed, "it would stand in an audit log as denied"
             anew = message["params"] == {"tier": "episodic", "without": "new"}
             answer = entries if anew else {"entries": [], "more": False}
         return {"jsonrpc": "2.0", "id": message["id"], "result": answer}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import stat
 import subprocess
@@ -22,6 +23,7 @@ from a2m_cli.tokens import duration_ms, write_access
 from a2m_server.http import create_app
 from a2m_server.listen import Server, bind, url_of
 from a2m_server.memory import MemoryTier
+from a2m_server.register import read
 from a2m_server.settings import ServerSettings
 
 TOKEN = re.compile(r"a2m_[0-9a-z]{8}_[A-Za-z0-9_-]{43}\n")
@@ -238,3 +240,27 @@ def test_preparing_with_auth_makes_a_token_for_its_user_once(tmp_path: Path, cli
     prepare(Blueprint(blueprint.data, blueprint.port_base))
     assert not blueprint.access_file.exists()
     assert blueprint.own_token_file.exists()
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "tab\tbed", " ", " ann", "\x1b[31mred", "x" * 600])
+def test_a_name_that_could_not_be_shown_in_a_line_is_refused(cli: Cli, file: Path, name: str) -> None:
+    cli("token", "create", name, "--file", str(file), status=2)
+    assert "name: " in cli.err
+    assert not file.exists()
+
+
+def test_a_new_token_lasts_as_long_as_the_one_before_it_unless_it_is_told(cli: Cli, file: Path) -> None:
+    made(cli, file, "ann", "--expires", "90d")
+    lasting: list[int | None] = []
+    for options in ([], [], ["--expires", "12h"]):
+        cli("token", "rotate", "ann", "--file", str(file), *options)
+        (ann,) = read(file).principals
+        lasting.append(ann.tokens[-1].lifetime_ms)
+    assert lasting == [90 * 86_400_000, 90 * 86_400_000, 12 * 3_600_000]
+    cli("token", "rotate", "ann", "--file", str(file), "--expires", "0d", status=2)
+
+
+def test_what_is_no_file_is_not_waited_for(cli: Cli, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    cli("token", "list", "--file", str(tmp_path / "pipe"), status=1)
+    assert "is no file" in cli.err

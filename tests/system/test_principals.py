@@ -162,7 +162,9 @@ def test_nobody_passes_without_a_token_and_an_agents_opens_no_tier(
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             assert up.http.get(up.running.url + path, headers=headers).status_code == 401
     for url in (up.running.urls[tier] for tier in TIERS):
-        assert up.post(ann, "timeline", url).status_code == 401
+        for token in (None, ann):
+            assert up.post(token, "timeline", url).status_code == 401
+            assert up.post(token, "remember", url, records=[{"content": "slipped in"}]).status_code == 401
     metrics = up.http.get(up.running.url + "/metrics", headers={"Authorization": f"Bearer {ann}"})
     for secret in ("acme", *MARKS.values(), ann):
         assert str(secret) not in metrics.text

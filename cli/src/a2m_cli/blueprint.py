@@ -114,6 +114,7 @@ class Blueprint:
                 values |= {"PRINCIPALS_FILE": str(self.principals_file), "AUDIT_FILE": str(self.audit_file)}
         else:
             values["TOKEN_FILE"] = str(self.token_file)
+            values |= {"REQUIRE_TOKEN": "true"} if self.auth else {}
             if engine_url is None:
                 values["PATH"] = str(self.folder(service))
             else:

@@ -100,7 +100,8 @@ def require_extensions(described: JsonObject, names: Collection[str], purpose: s
         raise CliError(f"this server cannot {purpose}: it does not have the extension {', '.join(missing)}")
     ours = {f"memory/{name}" for name in names} <= methods
     if not ours and "list" in extensions and "memory/list" not in methods:
-        raise CliError(f"this server lets operators alone {purpose}: give it their token with --token-file")
+        who = "curators and operators" if "purge" in names else "operators"
+        raise CliError(f"this server lets {who} alone {purpose}: give it their token with --token-file")
 
 
 def explain(error: Exception, url: str) -> CliError:

@@ -89,9 +89,9 @@ def where_of(
         where = {**where, "session": session}
     span: JsonObject = {}
     if since is not None:
-        span["gte"] = _moment(since, "--since")
+        span["gte"] = moment(since, "--since")
     if until is not None:
-        span["lt"] = _moment(until, "--until")
+        span["lt"] = moment(until, "--until")
     if span and "created_at" in where:
         raise CliError("--since and --until: leave them out where --where has created_at", WRONG_USAGE)
     return {**where, "created_at": span} if span else where or None
@@ -119,7 +119,7 @@ def metadata_of(given: Sequence[str]) -> JsonObject | None:
 _SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def _moment(text: str, option: str) -> str:
+def moment(text: str, option: str) -> str:
     """A date (its beginning in UTC), a time or how long ago, as a timestamp; raises `CliError`."""
     from a2m_protocol.clock import format_ms, parse_ms
 

@@ -42,18 +42,22 @@ async def look(client: Client, *, deadline: float = 25.0) -> Health:
 
     A federation waits for a tier that hangs before it answers for the others.
     """
-    described, read, sessions, moving = await asyncio.gather(
-        client.describe(timeout=deadline),
+    described = await client.describe(timeout=deadline)
+    # What is for operators is not asked in vain: it would stand in their audit log as denied.
+    methods = described.get("methods")
+    lists = isinstance(methods, list) and "memory/list" in methods
+    read, sessions, moving = await asyncio.gather(
         client.timeline(limit=1, timeout=deadline),  # the cheapest read that no tier is left out of
         _sessions(client, deadline),
-        _moving(client, deadline),
+        _moving(client, deadline) if lists else _nothing(),
     )
     silent = {str(entry.get("tier")): str(entry.get("reason")) for entry in objects(read.get("degraded"))}
     vectors = described.get("embeddings")
     due = objects(vectors.get("reembed")) if isinstance(vectors, dict) else []
     model = vectors.get("model") if isinstance(vectors, dict) else None
-    counted = await asyncio.gather(*(_counted(client, one, model, deadline) for one in due))
-    return replace(assess(described, silent, sessions), moving=moving, reembed=(*counted,))
+    if lists:
+        due = await asyncio.gather(*(_counted(client, one, model, deadline) for one in due))
+    return replace(assess(described, silent, sessions), moving=moving, reembed=(*due,))
 
 
 async def _counted(client: Client, due: JsonObject, model: Json, deadline: float) -> JsonObject:
@@ -61,7 +65,7 @@ async def _counted(client: Client, due: JsonObject, model: Json, deadline: float
     asked: JsonObject = {"tier": due.get("tier"), "without": model}
     try:
         page = await client.call("memory/list", asked, timeout=deadline)
-    except A2MError:  # for operators alone
+    except A2MError:  # a tier that does not answer
         return due
     counted: JsonObject = {**due, "records": len(objects(page.get("entries")))}
     return {**counted, "more": True} if page.get("more") is True else counted
@@ -77,9 +81,13 @@ async def _sessions(client: Client, deadline: float) -> int | None:
 async def _moving(client: Client, deadline: float) -> bool:
     try:
         page = await client.call("memory/list", {"arrived": True, "limit": 1}, timeout=deadline)
-    except A2MError:  # an extension of ours, and for operators alone
+    except A2MError:  # not every tier answers
         return False
     return bool(objects(page.get("entries")))
+
+
+async def _nothing() -> bool:
+    return False
 
 
 def assess(described: JsonObject, silent: dict[str, str], sessions: int | None) -> Health:

@@ -17,6 +17,7 @@ from a2m_cli.blueprint import Blueprint
 from a2m_cli.connection import WRONG_USAGE, CliError
 from a2m_cli.files import whole_file
 from a2m_protocol.errors import JsonObject
+from a2m_protocol.types import explain
 from a2m_server.identity import Role
 from a2m_server.principals import Principal, Principals, Token, make_token, revoked, rotated
 from a2m_server.register import Edit, RegisterError, editing, read
@@ -51,7 +52,7 @@ def create(
     text, token = make_token(_now_ms(), lifetime_ms)
     fields = {
         "name": name,
-        "owner": owner or name,
+        "owner": name if owner is None else owner,
         "reads": tuple(reads),
         "pooled": pooled,
         "tokens": (token,),
@@ -59,7 +60,7 @@ def create(
     try:
         made = Principal.model_validate({**fields, "roles": tuple(roles or [Role.AGENT])})
     except ValidationError as error:
-        why = error.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
+        why = explain(error, "principal").removeprefix("principal").lstrip(".: ")
         raise CliError(f"no such principal can be: {why}", WRONG_USAGE) from error
     with _editing(path) as edit:
         if edit.principals.named(name) is not None:
@@ -69,11 +70,17 @@ def create(
 
 
 def rotate(path: Path, name: str, *, grace_ms: int = 0, lifetime_ms: int | None = None) -> Given:
-    """Give a principal a new token; those that it has end after `grace_ms`. Raises `CliError`."""
+    """Give a principal a new token; those that it has end after `grace_ms`. Raises `CliError`.
+
+    Without a `lifetime_ms` it lasts as long as the one before it.
+    """
     now = _now_ms()
-    text, token = make_token(now, lifetime_ms)
     with _editing(path) as edit:
-        changed = rotated(_named(edit.principals, name), token, now, grace_ms)
+        whose = _named(edit.principals, name)
+        if lifetime_ms is None and whose.tokens:
+            lifetime_ms = whose.tokens[-1].lifetime_ms
+        text, token = make_token(now, lifetime_ms)
+        changed = rotated(whose, token, now, grace_ms)
         edit.principals = edit.principals.with_(changed)
     return Given(text, changed, token)
 
@@ -105,6 +112,14 @@ def duration_ms(text: str, option: str) -> int:
     if match is None:
         raise CliError(f"{option} {text[:20]!r}: expected a number and s, m, h or d, as in 90d", WRONG_USAGE)
     return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def lifetime_ms(text: str) -> int:
+    """How long a token is to last; raises `CliError` for no time at all."""
+    found = duration_ms(text, "--expires")
+    if not found:
+        raise CliError("--expires: expected a time such as 90d, not none at all", WRONG_USAGE)
+    return found
 
 
 def ensure_you(path: Path, token_file: Path) -> None:

@@ -28,6 +28,10 @@ def lines_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def others(path: Path) -> list[Path]:
+    return [other for other in path.parent.iterdir() if other != path]
+
+
 async def written(path: Path, *methods: str) -> list[Any]:
     """A log with a line a method, as it is on disk."""
     audit = AuditLog(path)
@@ -179,6 +183,32 @@ async def test_a_line_is_never_longer_than_what_is_read_of_the_end(tmp_path: Pat
     lines = await call(path, reader, request("forget", source=emoji, ids=[emoji] * 500))
     assert [line["outcome"] for line in lines] == [-32005, -32005]
     assert max(map(len, path.read_text().splitlines())) < TAIL
+
+
+async def test_a_damaged_log_is_kept_aside_and_another_begun(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    await written(path, "a", "b")
+    with path.open("a") as file:
+        file.write("garbage\n")
+    damaged = path.read_text()
+    assert [line["line"] for line in await written(path, "c")] == [1]
+    assert damaged in {other.read_text() for other in others(path)}
+
+
+@pytest.mark.parametrize("taken", ["removed", "replaced"])
+async def test_a_log_that_is_taken_away_under_a_server_is_begun_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, taken: str
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = AuditLog(path)
+    await audit.open()
+    path.rename(tmp_path / "old")
+    if taken == "replaced":
+        path.touch()
+    audit.note({"method": "a"})
+    await audit.close()
+    assert [line["method"] for line in lines_of(path)] == ["a"]
+    assert "was taken away" in caplog.text
 
 
 async def test_two_servers_do_not_share_a_log(tmp_path: Path) -> None:

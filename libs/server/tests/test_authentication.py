@@ -206,3 +206,15 @@ async def test_a_gate_without_verifiers_that_asks_for_a_token_lets_nobody_in() -
     for headers in ([], [b"Bearer x"]):
         with pytest.raises(UnauthorizedError):
             await gate.admit(headers)
+
+
+def test_with_a_service_token_alone_nobody_else_is_let_in_where_it_is_required(
+    serve: Any, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("first-token\n")
+    with serve(token_file=token_file, require_token=True) as served:
+        assert served.post(CALL).status_code == 401
+        assert served.call("memory/echo", **bearer("first-token"))["result"]["trusted"] is True
+    with pytest.raises(ValidationError, match="require_token needs"):
+        ServerSettings(require_token=True)

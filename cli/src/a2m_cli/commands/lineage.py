@@ -47,7 +47,7 @@ def purge(
     ],
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only what was written then or later, e.g. 2026-11-30T08:00:00Z."),
+        typer.Option("--since", help="Only what was written since: a date, a time, or how long ago (7d)."),
     ] = None,
     owner: Owner = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and stop.")] = False,
@@ -59,7 +59,8 @@ def purge(
     """Forget all records of a source and everything derived from them; says first what that is."""
     server = options.server(url, token_file, timeout=_LONG)
     require_extensions(server.call("describe", {}), ["purge"], "do this")
-    asked = options.params(source=source, since=since, owner=owner)
+    moment = None if since is None else options.moment(since, "--since")
+    asked = options.params(source=source, since=moment, owner=owner)
     planned = server.call("purge", asked | {"dry": True})
     if dry:
         _report(planned, as_json)
@@ -79,6 +80,9 @@ def purge(
         result = _added(result, step)
     del result["more"]
     _report(result, as_json)
+    late = server.call("purge", asked | {"dry": True})
+    if late["source"] or late["derived"]:
+        raise CliError(f"{_counts(late)} came while this worked: stop that source, and purge again")
 
 
 def verify(

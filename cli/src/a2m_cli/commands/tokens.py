@@ -118,7 +118,7 @@ def _path(file: Path | None, data: Path) -> Path:
 def _lifetime(expires: str | None) -> int | None:
     from a2m_cli import tokens
 
-    return None if expires is None else tokens.duration_ms(expires, "--expires")
+    return None if expires is None else tokens.lifetime_ms(expires)
 
 
 def _show(given: Given) -> None:

@@ -46,6 +46,12 @@ def remember(
         float | None, typer.Option("--salience", help="How much it is worth keeping.")
     ] = None,
     uri: Annotated[str | None, typer.Option("--uri", help="What it refers to.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", help="Where it comes from, e.g. web; see a2m purge.")
+    ] = None,
+    derived_from: Annotated[
+        list[str] | None, typer.Option("--derived-from", help="An id that it was made of; repeatable.")
+    ] = None,
     owner: Owner = None,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -63,6 +69,7 @@ def remember(
         metadata=options.metadata_of(metadata or []),
         salience=salience,
         uri=uri,
+        provenance=options.params(source=source, derived_from=derived_from) or None,
     )
     result = options.server(url, token_file).call("remember", options.params(records=[record], owner=owner))
     from a2m_cli import rendering

@@ -122,6 +122,7 @@ _HEADERS = [
     (b"content-type", b"application/json"),
     (b"accept", b"application/json"),
     (b"a2m-protocol-version", PROTOCOL.encode()),
+    (b"user-agent", b"a2m-python"),
 ]
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 

@@ -44,6 +44,14 @@ class Verified:
     problem: str | None = None
 
 
+class _DamagedError(A2MError):
+    """A file that does not end as an audit log does."""
+
+    def __init__(self, path: Path) -> None:
+        why = f"{path} does not end as an audit log does: verify it, or name another file"
+        super().__init__(Code.INTERNAL, why)
+
+
 class AuditLog:
     """Appends to a file from a background task, in order and on disk within a moment.
 
@@ -105,7 +113,17 @@ class AuditLog:
         file = os.fdopen(descriptor, "r+b", buffering=0)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._count, self._head = _end_of(file, self._path)
+            try:
+                self._count, self._head = _end_of(file, self._path)
+            except _DamagedError:
+                if not _begins_as_ours(file):
+                    raise
+                file.close()
+                aside = self._path.with_name(f"{self._path.name}.damaged-{time.time_ns() // 1_000_000}")
+                self._path.rename(aside)
+                log.error("the audit log %s is damaged: it is kept as %s", self._path, aside.name)
+                self._open()
+                return
         except BlockingIOError:
             file.close()
             raise A2MError(
@@ -130,9 +148,25 @@ class AuditLog:
         if self._waiting and not await asyncio.to_thread(self._append, self._waiting):
             log.error("the audit log lacks its last %d lines", len(self._waiting))
 
+    def _is_there(self) -> bool:
+        """Whether the open file is still the one of its name; begins another where it is not."""
+        if self._file is None:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(self._path.stat(), os.fstat(self._file.fileno())):
+                return True
+        log.error("the audit log %s was taken away under this server: another is begun", self._path)
+        self._file.close()
+        self._file = None
+        try:
+            self._open()
+        except A2MError as error:
+            log.error("%s", error.message)
+        return self._file is not None
+
     def _append(self, entries: Sequence[JsonObject]) -> bool:
         """Write lines, all or none; whether they are on disk."""
-        if self._file is None:
+        if not self._is_there() or self._file is None:
             return False
         count, head = self._count, self._head
         lines: list[bytes] = []
@@ -212,10 +246,15 @@ def _end_of(file: BinaryIO, path: Path) -> tuple[int, str]:
     line = _parsed(raw)
     number, digest = (None, None) if line is None else (line.get("line"), line.get("digest"))
     if not isinstance(number, int) or not isinstance(digest, str):
-        raise A2MError(
-            Code.INTERNAL, f"{path} does not end as an audit log does: verify it, or name another file"
-        )
+        raise _DamagedError(path)
     return number, digest
+
+
+def _begins_as_ours(file: BinaryIO) -> bool:
+    """Whether the first line is one of an audit log, so that the file is no other."""
+    file.seek(0)
+    line = _parsed(file.readline(TAIL))
+    return line is not None and line.get("line") == 1 and line.get("previous") == BEGINNING
 
 
 def _lines_from_end(file: BinaryIO, size: int) -> Iterator[bytes]:

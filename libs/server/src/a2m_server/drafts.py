@@ -74,7 +74,7 @@ class _Reader:
         if self._session is not None and "session" not in given:
             given["session"] = self._session
         if not self._transfer:
-            given["provenance"] = self._provenance(fields.get("provenance"))
+            given["provenance"] = self._provenance(fields.get("provenance"), f"{path}.provenance")
         draft = _validate(given, path)
         check_owner(self._call, draft.owner, path)
         if self._transfer:
@@ -84,11 +84,11 @@ class _Reader:
             draft = _validate({name: given[name] for name in given.keys() - ASSIGNED}, path)
         return draft
 
-    def _provenance(self, told: object) -> object:
+    def _provenance(self, told: object, path: str) -> object:
         """What a router says, which stood where the record came in; of others `told`, and what we know."""
         given = cast("dict[str, object]", told) if isinstance(told, dict) else {}
         passed_on = self._call.peer.caller.trusted and "at" in given
-        return given if passed_on else stamped(self._call, "remember", _told(given))
+        return given if passed_on else stamped(self._call, "remember", _told(given, path))
 
     def _check_order(self, draft: Draft, path: str) -> None:
         """Refuse a place in the order out of range, or so late that its session would be carried along."""
@@ -148,14 +148,10 @@ def stamped(call: Call, method: str, told: Provenance) -> Provenance:
     )
 
 
-def _told(given: Mapping[str, object]) -> Provenance:
-    """The parts of a provenance that are a client's to say; what is none of them, or is odd, is ignored."""
-    told = Provenance()
-    for part in ("source", "derived_from"):
-        try:
-            told = told.model_copy(
-                update={part: getattr(Provenance.model_validate({part: given.get(part)}), part)}
-            )
-        except ValidationError:
-            continue
-    return told
+def _told(given: Mapping[str, object], path: str) -> Provenance:
+    """The parts of a provenance that are a client's to say; others are ignored."""
+    parts = {part: given[part] for part in ("source", "derived_from") if part in given}
+    try:
+        return Provenance.model_validate(parts)
+    except ValidationError as error:
+        raise invalid_params(explain(error, path)) from error

@@ -195,7 +195,8 @@ def _gate(settings: ServerSettings) -> Gate:
         verifiers.append(Issuer(settings.oidc, key_set(settings.oidc.jwks, settings.oidc.refresh)))
     # A token that need not be shown would protect nothing where others can connect.
     exposed = not is_loopback(settings.host) and not settings.allow_unauthenticated_remote
-    return Gate(verifiers, required=exposed or settings.keeps_owners_apart)
+    required = exposed or settings.require_token or settings.keeps_owners_apart
+    return Gate(verifiers, required=required)
 
 
 def _names(settings: ServerSettings) -> tuple[str, ...]:

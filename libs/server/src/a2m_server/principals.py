@@ -53,6 +53,20 @@ class Token(_Model):
             return "revoked"
         return "expired" if self.expires is not None and parse_ms(self.expires) <= now_ms else "valid"
 
+    @property
+    def lifetime_ms(self) -> int | None:
+        """From when it was made to when it expires."""
+        return None if self.expires is None else parse_ms(self.expires) - parse_ms(self.created)
+
+
+def _check_shown(name: str) -> str:
+    if name != name.strip() or not name.isprintable():
+        raise ValueError("must not begin or end with a space, nor hold a line end or control character")
+    return name
+
+
+Shown = Annotated[Name, AfterValidator(_check_shown)]
+
 
 def _name(read: dict[str, Any]) -> str:
     return str(read.get("name", ""))
@@ -64,8 +78,8 @@ class Principal(_Model):
     `reads` are owners by their exact names, or `*` for all, which takes a role beyond agent.
     """
 
-    name: Name
-    owner: Annotated[Name, Field(default_factory=_name)]
+    name: Shown
+    owner: Annotated[Shown, Field(default_factory=_name)]
     roles: Annotated[tuple[Role, ...], Field(min_length=1)] = (Role.AGENT,)
     reads: tuple[Name, ...] = ()
     pooled: bool = True

@@ -25,6 +25,8 @@ class RegisterError(ValueError):
 
 def read(path: Path) -> Principals:
     """The principals of a file; raises `RegisterError`."""
+    if path.exists() and not path.is_file():
+        raise RegisterError(f"the principals file {path} is no file")
     try:
         text = path.read_bytes()
     except OSError as error:

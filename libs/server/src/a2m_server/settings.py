@@ -21,9 +21,10 @@ class ServerSettings(BaseSettings):
     """How a server listens. A service subclasses it with a prefix, a port and settings of its own.
 
     Lists are separated by commas in the environment. Times are seconds, sizes bytes. `principals_file` and
-    `oidc` (`A2M_SERVER_OIDC__ISSUER`) make every caller show who it is. In `audit_file`, one for each server,
-    is noted who wrote, removed or was denied what. `rate` bounds how often each principal may call, such as
-    `50/second` or `20/second; 10000/hour`.
+    `oidc` (`A2M_SERVER_OIDC__ISSUER`) make every caller show who it is. With a `token_file` alone, who shows
+    nothing sees pooled records, unless `require_token`. In `audit_file`, one for each server, is noted who
+    wrote, removed or was denied what. `rate` bounds how often each principal may call, such as `50/second` or
+    `20/second; 10000/hour`.
     """
 
     model_config = SettingsConfigDict(
@@ -33,6 +34,7 @@ class ServerSettings(BaseSettings):
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8780
     token_file: Path | None = None
+    require_token: bool = False
     principals_file: Path | None = None
     oidc: OidcSettings = OidcSettings()
     audit_file: Path | None = None
@@ -75,6 +77,8 @@ class ServerSettings(BaseSettings):
     @model_validator(mode="after")
     def _safe(self) -> Self:
         open_to_all = self.token_file is None and not self.keeps_owners_apart
+        if open_to_all and self.require_token:
+            raise ValueError("require_token needs a token_file, a principals_file or an issuer")
         if open_to_all and not self.allow_unauthenticated_remote and not is_loopback(self.host):
             prefix = self.model_config.get("env_prefix", "")
             raise ValueError(

@@ -140,8 +140,8 @@ async def test_a_provenance_says_who_and_how_and_the_client_its_source(connect: 
     await client.remember(
         {"content": "x", "provenance": {"source": "chat", "principal": "root", "at": "2020-01-01T00:00:00Z"}},
         {"content": "y", "provenance": "odd", "features": 5, "embedding_model": 5},
-        {"content": "z", "provenance": {"source": "", "derived_from": ["a", "b"], "method": "magic"}},
-        {"content": "w", "provenance": {"source": "chat", "derived_from": "a"}},
+        {"content": "z", "provenance": {"derived_from": ["a", "b"], "method": "magic"}},
+        {"content": "w", "provenance": {"source": "chat", "derived_from": None}},
     )
     told = [r["provenance"] for r in (await client.ok("timeline"))["records"]]
     assert all(one.pop("at") > "2026" for one in told)
@@ -152,6 +152,28 @@ async def test_a_provenance_says_who_and_how_and_the_client_its_source(connect: 
         asserted | {"derived_from": ["a", "b"]},
         asserted | {"source": "chat"},
     ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"source": ""},
+        {"source": 1},
+        {"source": "x" * 600},
+        {"source": "a\x00b"},
+        {"derived_from": []},
+        {"derived_from": "x"},
+        {"derived_from": [1]},
+        {"derived_from": ["x" * 600]},
+        {"derived_from": ["x"] * 1_001},
+        {"source": "web", "derived_from": [""]},
+    ],
+)
+async def test_a_source_that_is_none_is_refused_rather_than_lost(memory: Any, part: Any) -> None:
+    code, message = await memory.error("remember", records=[{"content": "x", "provenance": part}])
+    assert code == -32602
+    assert "records[0].provenance" in message
+    assert await memory.contents() == []
 
 
 async def test_a_rewritten_fact_says_who_rewrote_it(connect: Any, memory: Any) -> None:
