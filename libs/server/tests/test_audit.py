@@ -112,10 +112,43 @@ async def test_a_line_that_a_kill_left_unfinished_is_taken_away(tmp_path: Path) 
 
 async def test_a_file_that_is_no_log_is_not_written_to(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
-    path.write_text("dear diary\n")
-    with pytest.raises(A2MError, match="does not end as an audit log does"):
-        await written(path, "a")
-    assert path.read_text() == "dear diary\n"
+    for text in ("dear diary\n", "dear diary\nand more", '{"precious": 1}', '{"precious": 1}\n'):
+        path.write_text(text)
+        with pytest.raises(A2MError, match="does not end as an audit log does"):
+            await written(path, "a")
+        assert path.read_text() == text
+
+
+async def test_a_first_line_that_was_not_finished_is_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    await written(path, "a")
+    path.write_text(path.read_text()[:30])
+    assert [line["method"] for line in await written(path, "b")] == ["b"]
+
+
+async def test_a_log_that_could_not_be_opened_again_is_tried_until_it_can(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = AuditLog(path)
+    await audit.open()
+    failed, opening = threading.Event(), os.open
+
+    def refusing(*_: Any, **__: Any) -> int:
+        failed.set()
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "open", refusing)
+    path.rename(tmp_path / "old")
+    audit.note({"method": "a"})
+    await asyncio.to_thread(failed.wait, 10)
+    monkeypatch.setattr(os, "open", opening)
+    audit.note({"method": "b"})
+    async with asyncio.timeout(10):
+        while not path.exists() or not lines_of(path):  # noqa: ASYNC110 another's file
+            await asyncio.sleep(0.01)
+    await audit.close()
+    assert [line["method"] for line in lines_of(path)] == ["a", "b"]
 
 
 async def test_a_close_in_mid_write_writes_no_line_twice(tmp_path: Path, monkeypatch: Any) -> None:

@@ -82,7 +82,9 @@ async def test_while_the_redis_is_away_each_counts_for_itself(caplog: pytest.Log
     await rates.close()
 
 
-@pytest.mark.parametrize("text", ["", "many", "5", "5/fortnight", "-1/second"])
+@pytest.mark.parametrize(
+    "text", ["", "many", "5", "5/fortnight", "-1/second", "0/second", "5/second; 0/hour"]
+)
 def test_a_rate_that_is_none_is_refused_at_the_start(text: str) -> None:
     with pytest.raises(ValueError, match="expected a rate such as 50/second"):
         ServerSettings(rate=text)

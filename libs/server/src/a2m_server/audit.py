@@ -150,19 +150,20 @@ class AuditLog:
 
     def _is_there(self) -> bool:
         """Whether the open file is still the one of its name; begins another where it is not."""
-        if self._file is None:
-            return False
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(self._path.stat(), os.fstat(self._file.fileno())):
-                return True
-        log.error("the audit log %s was taken away under this server: another is begun", self._path)
-        self._file.close()
-        self._file = None
         try:
+            if self._file is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(self._path.stat(), os.fstat(self._file.fileno())):
+                        return True
+                log.error("the audit log %s was taken away under this server: another is begun", self._path)
+                self._file.close()
+                self._file = None
             self._open()
-        except A2MError as error:
-            log.error("%s", error.message)
-        return self._file is not None
+        except (A2MError, OSError) as error:
+            # What is to be written waits, and this is tried again.
+            log.error("the audit log cannot be written: %s", error)
+            return False
+        return True
 
     def _append(self, entries: Sequence[JsonObject]) -> bool:
         """Write lines, all or none; whether they are on disk."""
@@ -234,6 +235,8 @@ def _problem(raw: bytes, number: int, head: str) -> str | None:
 def _end_of(file: BinaryIO, path: Path) -> tuple[int, str]:
     """How many lines a log has, and the digest of the last; a line that was not finished is taken away."""
     size = file.seek(0, os.SEEK_END)
+    if size and not _begins_as_ours(file):
+        raise _DamagedError(path)
     raw = b""
     for raw in _lines_from_end(file, size):
         if raw.endswith(b"\n"):
@@ -251,9 +254,12 @@ def _end_of(file: BinaryIO, path: Path) -> tuple[int, str]:
 
 
 def _begins_as_ours(file: BinaryIO) -> bool:
-    """Whether the first line is one of an audit log, so that the file is no other."""
+    """Whether the first line is one of an audit log, or begins like one, so that the file is no other."""
     file.seek(0)
-    line = _parsed(file.readline(TAIL))
+    first = file.readline(TAIL)
+    if not first.endswith(b"\n"):
+        return first.startswith(b'{"at":"')
+    line = _parsed(first)
     return line is not None and line.get("line") == 1 and line.get("previous") == BEGINNING
 
 

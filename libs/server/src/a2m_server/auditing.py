@@ -21,7 +21,7 @@ NAMES = ("source", "since", "tier", "session")
 NAMING = ("ids", "id", "records", "tombstones")
 """Parameters that name records."""
 HARMLESS = frozenset(Code) - {Code.INTERNAL}
-"""Failures after which nothing is done; of an internal one, nobody knows."""
+"""Failures after which nothing is done, unless the error says so; of an internal one, nobody knows."""
 
 
 def entry_of(message: object, response: JsonObject | None, peer: Peer) -> JsonObject | None:
@@ -35,7 +35,8 @@ def entry_of(message: object, response: JsonObject | None, peer: Peer) -> JsonOb
     outcome = _outcome(response)
     params, result = _object(request.get("params")), _object((response or {}).get("result"))
     if outcome != Code.SCOPE_DENIED:
-        if method not in AUDITED or (outcome in HARMLESS and not peer.removed):
+        changed = bool(peer.removed) or bool(_stays(response))
+        if method not in AUDITED or (outcome in HARMLESS and not changed):
             return None
         if method == "memory/tombstones" and "tombstones" not in params:
             return None  # it only reads them
@@ -47,7 +48,8 @@ def entry_of(message: object, response: JsonObject | None, peer: Peer) -> JsonOb
     }
     if peer.client is not None:
         entry["client"] = peer.client
-    ids = peer.removed or _ids(result.get("ids")) or _named(params)
+    told = peer.removed or _stays(response) or _ids(result.get("ids")) or _ids(result.get("records"))
+    ids = told or _named(params)
     if ids:
         entry |= {"ids": [*ids[:MAX_IDS]], "count": len(ids)}
     if params.get("dry") is True:
@@ -68,6 +70,12 @@ def _outcome(response: JsonObject | None) -> str | int:
         return "not told"
     code = _object(response.get("error")).get("code")
     return code if isinstance(code, int) else "ok"
+
+
+def _stays(response: JsonObject | None) -> list[str]:
+    """What a write that failed has changed all the same."""
+    error = _object((response or {}).get("error"))
+    return _ids(_object(error.get("data")).get("stays"))
 
 
 def _named(params: Mapping[str, object]) -> list[str]:

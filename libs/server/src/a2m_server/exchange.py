@@ -75,11 +75,17 @@ class Exchange:
         except Exception:  # noqa: BLE001 the outermost loop: a bug in one request must not end the server
             response = _refusal(message, _logged())
             encoded = None if response is None else jsonrpc.encode(response)
+        except asyncio.CancelledError:
+            self._note(message, None, peer)
+            raise
+        self._note(message, response, peer)
+        self._metrics.count(_method(message, response), _code(response), time.perf_counter() - started)
+        return encoded
+
+    def _note(self, message: object, response: JsonObject | None, peer: Peer) -> None:
         if self._audit is not None and (entry := entry_of(message, response, peer)) is not None:
             self._audit.note(entry)
         peer.removed.clear()
-        self._metrics.count(_method(message, response), _code(response), time.perf_counter() - started)
-        return encoded
 
     async def admit(self, peer: Peer) -> None:
         """Raise -32006 for a call too many."""

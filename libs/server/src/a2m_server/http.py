@@ -139,6 +139,10 @@ class Endpoint:
                 await self._exchange.admit(peer)
                 return JSONResponse(await self._handler.describe(peer))
         except A2MError as error:
+            if error.code == Code.QUOTA_EXCEEDED and error.data is not None:
+                return JSONResponse(
+                    error.wire(), 429, headers={"Retry-After": str(error.data["retry_after"])}
+                )
             return JSONResponse(error.wire(), 503)
         except TimeoutError:
             return JSONResponse(unavailable("the store", "it did not answer in time").wire(), 503)

@@ -25,7 +25,10 @@ log = logging.getLogger(__name__)
 
 def rates_of(text: str) -> tuple[RateLimitItem, ...]:
     """Rates such as `20/second; 10000/hour`; raises `ValueError`."""
-    return tuple(parse_many(text))
+    rates = tuple(parse_many(text))
+    if not all(rate.amount for rate in rates):
+        raise ValueError("a rate of none at all")
+    return rates
 
 
 class Rates:

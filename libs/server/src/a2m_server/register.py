@@ -25,9 +25,9 @@ class RegisterError(ValueError):
 
 def read(path: Path) -> Principals:
     """The principals of a file; raises `RegisterError`."""
-    if path.exists() and not path.is_file():
-        raise RegisterError(f"the principals file {path} is no file")
     try:
+        if path.exists() and not path.is_file():
+            raise RegisterError(f"the principals file {path} is no file")
         text = path.read_bytes()
     except OSError as error:
         raise RegisterError(f"cannot read the principals file {path}: {error.strerror}") from error
@@ -81,7 +81,7 @@ class Register:
         """`clock` gives milliseconds since 1970."""
         self._path = path
         self._clock = clock
-        self._stamp = self._look()
+        self._stamp = self._complaint = self._look()
         self._tokens = read(path).by_token()
 
     async def verify(self, credential: bytes) -> Caller | None:
@@ -96,7 +96,9 @@ class Register:
             self._tokens = read(self._path).by_token()
             log.info("the principals file was read again: %d tokens", len(self._tokens))
         except RegisterError as error:
-            log.error("%s; those read last stay in force", error)
+            if self._complaint != stamp:
+                log.error("%s; those read last stay in force", error)
+            self._complaint = stamp
             if stamp is not None and isinstance(error.__cause__, OSError):
                 return  # it is there, and may be readable the next time
         self._stamp = stamp

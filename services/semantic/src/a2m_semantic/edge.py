@@ -94,12 +94,14 @@ class EdgeEngine:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._flusher
             self._flusher = None
-        if self._shard is not None:
-            shard, self._shard = self._shard, None
-            await self._call(shard.close)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        try:
+            if self._shard is not None:
+                shard, self._shard = self._shard, None
+                await self._call(lambda: shard.close(ended=True))
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     async def fix_width(self, width: int) -> int:
         # Creating a vector that exists already changes nothing.
@@ -237,6 +239,10 @@ class EdgeEngine:
             except A2MError as error:
                 log.error("cannot flush, so the log of writes grows: %s", error)
                 self._dirty.set()
+            except Exception:
+                # An outermost loop: the next flush must come.
+                log.exception("cannot flush, so the log of writes grows")
+                self._dirty.set()
 
     def _open_shard(self) -> Shard:
         if self._shard is None:
@@ -254,6 +260,8 @@ class EdgeEngine:
             return await asyncio.to_thread(work)
         except OSError as error:
             raise unavailable("the semantic store's folder", error.strerror or str(error)) from error
+        except A2MError:
+            raise
         except Exception as error:
             if type(error) is not Exception:
                 raise

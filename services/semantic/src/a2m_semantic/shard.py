@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import qdrant_edge as qdrant
 
+from a2m_protocol.errors import unavailable
 from a2m_semantic.engine import TERMS
 from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS, NUMBER_HIGH, NUMBER_KEY, NUMBERS_ARRAY
 
@@ -31,6 +33,7 @@ class Shard:
         self._loaded: qdrant.EdgeShard | None = None
         self._users = 0
         self._closing = False
+        self._ended = False
         self._changed = threading.Condition()
 
     def use(self, work: Callable[[qdrant.EdgeShard], Result]) -> Result:
@@ -38,14 +41,16 @@ class Shard:
         with self._lent() as shard:
             return work(shard)
 
-    def close(self) -> None:
+    def close(self, *, ended: bool = False) -> None:
         """Wait for those who use the shard, bring what is logged into its files, and close it.
 
-        Whoever wants to use it meanwhile waits. One that cannot be flushed stays open.
+        Whoever wants to use it meanwhile waits, and loads it anew, or is refused once it has `ended`. One
+        that cannot be flushed stays open.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._closing)
             self._closing = True
+            self._ended = self._ended or ended
             try:
                 self._changed.wait_for(lambda: not self._users)
                 if self._loaded is not None:
@@ -60,6 +65,8 @@ class Shard:
     def _lent(self) -> Generator[qdrant.EdgeShard]:
         with self._changed:
             self._changed.wait_for(lambda: not self._closing)
+            if self._ended:
+                raise unavailable("the semantic store", "it is not open")
             if self._loaded is None:
                 self._loaded = load(self._folder)
             shard = self._loaded
@@ -86,7 +93,9 @@ def make(folder: Path) -> None:
     path = folder / SHARD
     if path.exists():
         return
-    building = folder / f"building-{os.getpid()}"
+    building = folder / "building"
+    # What a kill left of an earlier one; nobody else has this folder.
+    shutil.rmtree(building, ignore_errors=True)
     building.mkdir()
     config = qdrant.EdgeConfig(
         vectors={},

@@ -27,7 +27,7 @@ ROUNDS = 5
 
 
 async def trace(call: Call) -> JsonObject:
-    """A record of an id, what it was derived from and what was derived from it, over all tiers.
+    """A record of an id, what it was derived from and what was derived from it, over all tiers of ours.
 
     The answer's `record` is null where there is none that the caller may see; `sources` and `derived` are
     records, each with its `depth` (1 for the nearest). A source that is no more is `{id, depth, gone: true}`.
