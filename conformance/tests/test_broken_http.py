@@ -147,7 +147,9 @@ def _with(request, body):
 
 
 def _without(request, header):
-    headers = {name: value for name, value in request.headers.items() if name != header}
+    # Its content is at hand now, so its length is told instead.
+    gone = {header, "transfer-encoding"}
+    headers = {name: value for name, value in request.headers.items() if name not in gone}
     return httpx.Request(request.method, request.url, headers=headers, content=request.content)
 
 

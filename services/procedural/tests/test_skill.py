@@ -72,7 +72,7 @@ def test_the_content_is_what_follows_the_front_matter_byte_for_byte(content: str
             "status": st.sampled_from(["active", "pending", "superseded", "archived"]),
             "aliases": st.lists(NAME, max_size=3),
             "provenance": st.fixed_dictionaries(
-                {}, optional={"source": NAME, "derived_from": st.lists(NAME)}
+                {}, optional={"source": NAME, "derived_from": st.lists(NAME, min_size=1)}
             ),
         },
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ from a2m_semantic.shape import Shape
 from a2m_semantic.tombs import Sweeper
 
 ATTEMPTS = 8
+PAUSE = 0.002
+"""Seconds that a writer waits at most after a conflict with another service; twice as long each time."""
 
 Result = TypeVar("Result")
 
@@ -39,11 +42,13 @@ class Writer:
 
         async def locked() -> Result:
             async with self._lock:
-                for _ in range(ATTEMPTS):
+                for attempt in range(ATTEMPTS):
                     try:
                         return await work()
                     except ConflictError:
                         self._last = None
+                    # Those who met once meet again, unless they wait for different times.
+                    await asyncio.sleep(random.uniform(0, PAUSE * 2**attempt))  # noqa: S311 no secret
                 raise unavailable("the semantic store", "other services keep changing the same records")
 
         return await asyncio.shield(asyncio.create_task(locked()))
