@@ -153,7 +153,7 @@ async def test_a_file_that_breaks_leaves_the_last_in_force_and_the_log_says_so_w
         for _ in range(3):
             assert await register.verify(text.encode())
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "stay in force" in caplog.text
+    assert "stays in force" in caplog.text
     for secret in (text, hashlib.sha256(text.encode()).hexdigest(), "Traceback"):
         assert secret not in caplog.text
     _write(path, whole.replace("ann", "anna"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from a2m_protocol.files import Watched
+
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*", re.ASCII)
 
 
@@ -17,32 +19,24 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp = (0, 0, 0)
-        self._token = b""
         try:
-            self._refresh()
+            self._watched = Watched(path, _parse)
         except OSError as error:
             raise ValueError(f"cannot read the token file {path}: {error.strerror}") from error
-        if not self._token:
-            raise ValueError(f"the token file {path} holds no bearer token (letters, digits and -._~+/)")
+        except ValueError as error:
+            raise ValueError(f"the token file {path} {error}") from error
 
     @property
     def token(self) -> bytes:
         """The token in force now."""
-        try:
-            self._refresh()
-        except OSError:
-            return self._token
-        return self._token
+        return self._watched.value
 
     def __repr__(self) -> str:
         return f"TokenFile({str(self._path)!r})"
 
-    def _refresh(self) -> None:
-        status = self._path.stat()
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if stamp != self._stamp:
-            text = self._path.read_text(encoding="utf-8", errors="replace").strip()
-            if _TOKEN.fullmatch(text):
-                self._token = text.encode()
-            self._stamp = stamp
+
+def _parse(held: bytes) -> bytes:
+    token = held.decode(errors="replace").strip()
+    if not _TOKEN.fullmatch(token):
+        raise ValueError("holds no bearer token (letters, digits and -._~+/)")
+    return token.encode()

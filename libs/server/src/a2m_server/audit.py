@@ -110,29 +110,26 @@ class AuditLog:
             raise A2MError(
                 Code.INTERNAL, f"cannot use the audit log {self._path}: {error.strerror or error}"
             ) from error
-        file = os.fdopen(descriptor, "r+b", buffering=0)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.ExitStack() as closing:
+            file = os.fdopen(descriptor, "r+b", buffering=0)
+            closing.callback(file.close)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                why = f"the audit log {self._path} is in use: give each server one of its own"
+                raise A2MError(Code.INTERNAL, why) from error
             try:
                 self._count, self._head = _end_of(file, self._path)
             except _DamagedError:
                 if not _begins_as_ours(file):
                     raise
-                file.close()
                 aside = self._path.with_name(f"{self._path.name}.damaged-{time.time_ns() // 1_000_000}")
                 self._path.rename(aside)
                 log.error("the audit log %s is damaged: it is kept as %s", self._path, aside.name)
                 self._open()
                 return
-        except BlockingIOError:
-            file.close()
-            raise A2MError(
-                Code.INTERNAL, f"the audit log {self._path} is in use: give each server one of its own"
-            ) from None
-        except BaseException:
-            file.close()
-            raise
-        self._file = file
+            closing.pop_all()
+            self._file = file
 
     async def _write(self) -> None:
         while not self._ending.is_set():

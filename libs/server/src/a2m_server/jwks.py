@@ -13,6 +13,7 @@ from typing import Protocol, cast
 import httpx
 import jwt
 
+from a2m_protocol.files import Watched
 from a2m_server.identity import UndecidedError
 
 log = logging.getLogger(__name__)
@@ -60,34 +61,15 @@ class FileKeys:
     """The keys of a file, read again when it changes; raises `ValueError` where it holds none at first."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         try:
-            self._stamp = self._look()
-            self._keys = parse(path.read_bytes())
+            self._watched = Watched(path, parse)
         except OSError as error:
             raise ValueError(f"cannot read the key set {path}: {error.strerror}") from error
         except ValueError as error:
             raise ValueError(f"the key set {path} is wrong: {error}") from error
 
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
-        stamp = self._look()
-        if stamp != self._stamp:
-            try:
-                self._keys = parse(self._path.read_bytes())
-                self._stamp = stamp
-            except (OSError, ValueError) as error:
-                log.error("the key set %s cannot be read: %s; the last one stays in force", self._path, error)
-                if stamp is None or isinstance(error, ValueError):
-                    self._stamp = stamp  # else it is there, and may be readable the next time
-        return self._keys.find(kid, algorithm)
-
-    def _look(self) -> tuple[int, int, int] | None:
-        """What changes when the file does, None while there is none."""
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return self._watched.value.find(kid, algorithm)
 
 
 class FetchedKeys:

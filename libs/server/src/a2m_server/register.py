@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from a2m_protocol.files import Watched, whole_file
 from a2m_server.identity import Caller
 from a2m_server.principals import Principals, verify
-
-log = logging.getLogger(__name__)
 
 
 class RegisterError(ValueError):
@@ -25,12 +22,13 @@ class RegisterError(ValueError):
 
 def read(path: Path) -> Principals:
     """The principals of a file; raises `RegisterError`."""
-    try:
-        if path.exists() and not path.is_file():
-            raise RegisterError(f"the principals file {path} is no file")
-        text = path.read_bytes()
-    except OSError as error:
-        raise RegisterError(f"cannot read the principals file {path}: {error.strerror}") from error
+    with _explained(path):
+        _check_file(path)
+        return parse(path.read_bytes())
+
+
+def parse(text: bytes) -> Principals:
+    """Principals from JSON; raises `ValueError` without what was read."""
     try:
         return Principals.model_validate_json(text)
     except ValidationError as error:
@@ -39,7 +37,23 @@ def read(path: Path) -> Principals:
             for item in error.errors(include_url=False, include_input=False, include_context=False)
         ]
         # Not chained: the error holds what was read.
-        raise RegisterError(f"the principals file {path} is wrong: {'; '.join(problems[:5])}") from None
+        raise ValueError("; ".join(problems[:5])) from None
+
+
+@contextmanager
+def _explained(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RegisterError(f"cannot read the principals file {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise RegisterError(f"the principals file {path} is wrong: {error}") from None
+
+
+def _check_file(path: Path) -> None:
+    """Raise for what is there and no file: reading it might never end."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no file")
 
 
 class Edit:
@@ -65,7 +79,9 @@ def editing(path: Path) -> Generator[Edit]:
         edit = Edit(held)
         yield edit
         if edit.principals != held:
-            _replace(path, edit.principals)
+            # Of mode 0600, and there after a loss of power too.
+            with whole_file(path) as out:
+                out.write((edit.principals.model_dump_json(indent=2, exclude_none=True) + "\n").encode())
     finally:
         os.close(lock)
 
@@ -79,59 +95,10 @@ class Register:
 
     def __init__(self, path: Path, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         """`clock` gives milliseconds since 1970."""
-        self._path = path
         self._clock = clock
-        self._stamp = self._complaint = self._look()
-        self._tokens = read(path).by_token()
+        with _explained(path):
+            _check_file(path)
+            self._watched = Watched(path, lambda text: parse(text).by_token())
 
     async def verify(self, credential: bytes) -> Caller | None:
-        self._refresh()
-        return verify(self._tokens, credential, self._clock())
-
-    def _refresh(self) -> None:
-        stamp = self._look()
-        if stamp == self._stamp:
-            return
-        try:
-            self._tokens = read(self._path).by_token()
-            log.info("the principals file was read again: %d tokens", len(self._tokens))
-        except RegisterError as error:
-            if self._complaint != stamp:
-                log.error("%s; those read last stay in force", error)
-            self._complaint = stamp
-            if stamp is not None and isinstance(error.__cause__, OSError):
-                return  # it is there, and may be readable the next time
-        self._stamp = stamp
-
-    def _look(self) -> tuple[int, int, int] | None:
-        """What changes when the file does, None while there is none."""
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _replace(path: Path, principals: Principals) -> None:
-    """Write a file of mode 0600 whole or not at all, so that it is there after a loss of power too."""
-    text = principals.model_dump_json(indent=2, exclude_none=True) + "\n"
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    fresh = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(path)
-        _sync(path.parent)
-    finally:
-        with suppress(FileNotFoundError):
-            fresh.unlink()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return verify(self._watched.value, credential, self._clock())

@@ -57,9 +57,9 @@ class LocalEmbedder:
         loop = asyncio.get_running_loop()
         try:
             self._loaded = await loop.run_in_executor(self._executors["query"], minilm.MiniLM, self._threads)
-        except BaseException:
-            await self.close()
-            raise
+        finally:
+            if self._loaded is None:
+                await self.close()
 
     async def close(self) -> None:
         """Give the model's memory back, once the batches under way are done or `GRACE` is over."""
