@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marks import ANN, AT, BOB, COMMON, EVE, EVERYTHING, GONE, IDS, MARKS, OWNERS, TIERS, Fields
+from marks import ANN, AT, BOB, COMMON, DOUBTED, EVE, EVERYTHING, GONE, IDS, MARKS, OWNERS, TIERS, Fields
 
 Keep = Callable[[Fields], bool]
 
@@ -237,6 +237,30 @@ def purges() -> Iterator[Ask]:
     yield from with_owners({"source": "web"})
 
 
+def pendings() -> Iterator[Ask]:
+    yield from in_tiers({}, None)
+    for more in ({"conflicts": True}, {"limit": 1}, {"key_prefix": "shared"}):
+        yield Ask(more)
+    for where, _ in wheres():
+        yield Ask({"where": where, "conflicts": True})
+    for owner in OWNERS:
+        yield Ask({"where": {"provenance.contests": f"{MARKS[owner]}key/semantic"}})
+    yield from with_owners({"conflicts": True})
+
+
+def decisions() -> Iterator[Ask]:
+    ids = [record["id"] for record in DOUBTED]
+    for one in (*ids, IDS[0], "nothing-of-that-name"):
+        yield Ask({"ids": [one]})
+    yield Ask({"ids": ids})
+    yield from with_owners({"ids": ids})
+
+
+def judgements() -> Iterator[Ask]:
+    for record_id in (*IDS, "nothing-of-that-name"):
+        yield Ask({"records": [{"id": record_id, "etag": "1", "status": "superseded", "approved": "me"}]})
+
+
 def keys() -> Iterator[Ask]:
     for record in EVERYTHING:
         yield Ask({"key": record["key"]}, lambda r, k=record["key"]: r["key"] == k)
@@ -287,6 +311,10 @@ TABLE: Mapping[str, Callable[[], Iterator[Ask]]] = {
     "session/close": sessions,
     "summarize": lambda: selecting(limit=100),
     "purge": purges,
+    "pending": pendings,
+    "approve": decisions,
+    "reject": decisions,
+    "judge": judgements,
     "forget_if": lambda: etags(reason="forgotten"),
     "tombstones": graves,
     "list": listings,

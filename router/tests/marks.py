@@ -63,6 +63,26 @@ def records(owner: str | None) -> list[Fields]:
     return found
 
 
+def doubted(owner: str | None) -> list[Fields]:
+    """What waits for evidence: it contradicts a fact of the owner's own, or one that others have too."""
+    found: list[Fields] = []
+    for at, key in enumerate((f"{MARKS[owner]}key/semantic", "shared/semantic")):
+        said = {"source": f"{MARKS[owner]}rumour", "contests": key, "at": AT}
+        record: Fields = {
+            "id": f"{MARKS[owner]}-doubted-{at}",
+            "content": f"{COMMON} {MARKS[owner]}doubted",
+            "session": f"{MARKS[owner]}night{at}",
+            "tier": "semantic",
+            "seq": BEGAN + at,
+            "created_at": AT,
+            "status": "pending",
+            "provenance": said,
+        }
+        found.append(record if owner is None else {**record, "owner": owner})
+    return found
+
+
+DOUBTED = [record for owner in OWNERS for record in doubted(owner)]
 EVERYTHING = [record for owner in OWNERS for record in records(owner)]
 GONE = {owner: f"{MARKS[owner]}-gone" for owner in OWNERS}
 """Ids of records that each owner forgot."""
@@ -119,14 +139,28 @@ READS = frozenset(
         "events/unsubscribe",
         "context",
         "trace",
+        "pending",
     ]
 )
 WRITES = frozenset(
     ["remember", "forget", "promote", "consolidate", "reinforce", "session/close", "summarize"]
 )
-CURATES = frozenset({"purge"})
+CURATES = frozenset({"purge", "approve", "reject"})
+REVIEWS = frozenset({"pending", "approve", "reject"})
 OPERATES = frozenset(
-    ["forget_if", "tombstones", "list", "read", "touch", "embed", "reembed", "settle", "remnants", "erase"]
+    [
+        "forget_if",
+        "tombstones",
+        "list",
+        "read",
+        "touch",
+        "embed",
+        "reembed",
+        "settle",
+        "judge",
+        "remnants",
+        "erase",
+    ]
 )
 ALL = READS | WRITES | CURATES | OPERATES
 
@@ -144,7 +178,7 @@ def may_call(who: Who, method: str) -> bool:
 
 def _strings(owner: str | None) -> set[str]:
     found = {MARKS[owner]} | ({owner} if owner is not None else set())
-    todo: list[Any] = records(owner)
+    todo: list[Any] = [*records(owner), *doubted(owner)]
     while todo:
         match todo.pop():
             case str() as text if MARKS[owner] in text:

@@ -34,9 +34,11 @@ from marks import (
     OTHER,
     OWNERS,
     READS,
+    REVIEWS,
     TIERS,
     Fields,
     Who,
+    doubted,
     leaks,
     may_call,
 )
@@ -89,13 +91,16 @@ VARYING = frozenset(
 
 
 class World:
-    """A federation over tiers in memory with the records of some owners, and its events."""
+    """A federation over tiers in memory with the records of some owners, and its events.
 
-    def __init__(self, owners: Sequence[str | None]) -> None:
+    With what they are in doubt of too, where it `doubts`.
+    """
+
+    def __init__(self, owners: Sequence[str | None], *, doubts: bool) -> None:
         clock = lambda: NOW  # noqa: E731 a clock that stands still
         self.stores = {tier: MemoryTier(tier, tier, clock=clock) for tier in TIERS}
         self.events = EventLog()
-        self.owners = owners
+        self.owners, self.doubts = owners, doubts
         members = [
             Member(
                 TierConfig.model_validate(
@@ -122,6 +127,10 @@ class World:
                 await self.stores[tier].transfer(drafts)
                 for draft in drafts:
                     self.events.add(written(draft.id, owner, tier=tier, session=draft.session, key=draft.key))
+            if self.doubts:
+                await self.stores["semantic"].transfer(
+                    [Draft.model_validate({**one, "tier": None}) for one in doubted(owner)]
+                )
 
         self._full = {name: _copy(store._ledger) for name, store in self.stores.items()}
         self._told = [*self.events._held]
@@ -166,8 +175,8 @@ def _remote(store: MemoryTier) -> RemoteTier:
 
 
 @asynccontextmanager
-async def world(owners: Sequence[str | None] = OWNERS) -> AsyncIterator[World]:
-    made = World(owners)
+async def world(owners: Sequence[str | None] = OWNERS, *, doubts: bool = False) -> AsyncIterator[World]:
+    made = World(owners, doubts=doubts)
     await made.fill()
     await made.dispatcher.open()
     try:
@@ -259,7 +268,8 @@ async def test_nothing_of_strangers_is_told_or_changed(fronts: Any, who: Who, me
         return
     friends = [owner for owner in OWNERS if who.may_see(owner)]
     changes = method not in UNCHANGING
-    async with world() as here, world(friends) as there:
+    doubts = method in REVIEWS
+    async with world(doubts=doubts) as here, world(friends, doubts=doubts) as there:
         before = await here.held()
         for ask in asks:
             await check(front, who, method, ask, here, there)

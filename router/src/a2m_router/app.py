@@ -52,6 +52,7 @@ def dispatcher(
         counts=counts,
         shared=shared,
         embedder=embedder(settings.embedding),
+        trust=config.trust,
         cross_encoder=CrossEncoder(settings.rerank) if settings.rerank.url else None,
     )
     return Dispatcher(federation, events=events)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self, cast
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from a2m_router.belief import Policy, Rule, Trust
 from a2m_server.values import TierInfo
 
 Kind = Literal["working", "episodic", "semantic", "procedural"]
@@ -51,7 +52,7 @@ class TierConfig(_Strict):
     """One tier. `capacity` 0 is unbounded; `ttl` and `half_life` are seconds.
 
     `ttl` counts from when a record was written or last recalled, and passes over facts (records with a key).
-    `recall: false` leaves a tier out of recall that names none.
+    `recall: false` leaves a tier out of recall that names none. `policy` says what it takes from whom.
     """
 
     name: TierName
@@ -66,6 +67,7 @@ class TierConfig(_Strict):
     half_life: Annotated[float, Field(gt=0)] | None = None
     recall: bool = True
     read_only: bool = False
+    policy: Policy = Policy()
 
     def target(self, link: Link) -> str | None:
         return self.spill_to if link == "spill_to" else self.promote_to
@@ -84,10 +86,14 @@ class TierConfig(_Strict):
 
 
 class FederationConfig(_Strict):
-    """A federation: its tiers in the order of the chain, the first being where records land."""
+    """A federation: its tiers in the order of the chain, the first being where records land.
+
+    `trust` says how much sources are trusted, in recall and where a `policy` asks for evidence.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=128)] = "a2m"
     tiers: Annotated[tuple[TierConfig, ...], Field(min_length=1)]
+    trust: Trust = Trust()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -123,6 +129,9 @@ def _problems(tiers: tuple[TierConfig, ...]) -> Iterator[tuple[tuple[int | str, 
                 )
             elif known[target].read_only:
                 yield (*here, link), f"{target} is read-only: nothing can move into it"
+            elif link == "spill_to" and Rule.CLOSED in known[target].policy.rules:
+                reason = "what has to leave must be taken: let its policy be evidence"
+                yield (*here, link), f"{tier.name} spills into {target}, which is closed to some: {reason}"
             elif link == "spill_to" and known[target].kind == "procedural":
                 reason = "procedures are written deliberately, and nothing spills into them"
                 yield (*here, link), f"{tier.name} spills into the procedural tier {target}: {reason}"

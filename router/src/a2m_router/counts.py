@@ -28,6 +28,12 @@ class Counts:
         self.reunited = Counter(
             "a2m_reunited_records", "Records that were brought back to their group.", registry=registry
         )
+        self.reviewed = Counter(
+            "a2m_reviewed_records",
+            "Pending records that were decided on, by what was decided.",
+            ["verdict"],
+            registry=registry,
+        )
         self.silent = Counter(
             "a2m_degraded_reads", "Times that a tier had no part in an answer.", ["tier"], registry=registry
         )

@@ -13,6 +13,7 @@ from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.cross import CrossEncoder
 from a2m_retrieval.embed.port import Embedder
 from a2m_router import merge
+from a2m_router.belief import Belief, Trust, told
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.embedding import Embedding
@@ -27,6 +28,7 @@ from a2m_router.rankers import CrossRanker, Ranker, Reranker
 from a2m_router.ranking import Ranking
 from a2m_router.reads import COORDINATION, Reading
 from a2m_router.repair import Repairer
+from a2m_router.review import Reviewer
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.vectors import Vectors
@@ -53,7 +55,7 @@ from a2m_server.values import (
     Written,
 )
 
-EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones", "context", "trace", "purge"})
+EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones", "context", "trace", "purge", "review"})
 ALL = frozenset(Capability)
 
 
@@ -64,7 +66,8 @@ class Federation:
     told of each step that crosses tiers, and what it does not return from does not go on. `shared` is what
     this router has in common with others (its locks, readers and events), opened before the tiers. `embedder`
     makes the vectors of what leaves working and of queries that come without one; `cross_encoder` ranks what
-    the tiers find, before what the embedder kept of each record does.
+    the tiers find, before what the embedder kept of each record does. `trust` says how much sources are
+    trusted, in recall and where the policy of a tier asks for evidence.
     """
 
     def __init__(
@@ -82,27 +85,33 @@ class Federation:
         shared: AbstractAsyncContextManager[object] | None = None,
         embedder: Embedder | None = None,
         cross_encoder: CrossEncoder | None = None,
+        trust: Trust | None = None,
     ) -> None:
         counts = counts or Counts()
         self._shared = shared or nullcontext()
         self._opened = AsyncExitStack()
         self._name = name
         self._tiers = Tiers(members)
+        self._belief = Belief({m.name: m.config.policy for m in members}, trust or Trust())
         self._locks = locks or Locks()
         self._readers = readers or Readers()
         self._vectors = Vectors(embedder, counts)
-        self._mover = Mover(self._locks, self._readers, observer, counts, self._vectors)
+        self._mover = Mover(self._locks, self._readers, observer, counts, self._vectors, self._belief)
         self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock, observer)
         self._graves = Graves(self._tiers, self._locks, self._readers)
         self._inspector = Inspector(self._tiers)
         self._repairer = Repairer(self._tiers, self._locks, self._readers, counts)
-        self._placer = Placer(self._tiers, self._locks, self._readers, self._repairer, clock, observer)
+        self._placer = Placer(
+            self._tiers, self._locks, self._readers, self._repairer, clock, observer, self._belief
+        )
+        self._reviewer = Reviewer(self._tiers, self._readers, self._placer, self._belief, counts)
         self._keeper = Keeper(
             self._tiers,
             self._mover,
             self._forgetter,
             self._repairer,
             events,
+            reviewer=self._reviewer,
             locks=self._locks,
             counts=counts,
             interval=interval,
@@ -113,7 +122,8 @@ class Federation:
         )
         self._cross_encoder = cross_encoder
         rankers: list[Ranker] = [] if cross_encoder is None else [CrossRanker(cross_encoder)]
-        ranking = Ranking([*rankers, Reranker(self._vectors)], clock)
+        known = trust is not None and trust.knows
+        ranking = Ranking([*rankers, Reranker(self._vectors)], clock, trust.of if trust and known else None)
         self._reading = Reading(self._tiers, self._readers, self._vectors, ranking, counts)
         for member in members:
             counts.open.labels(member.name).set_function(lambda m=member: m.silence() is not None)
@@ -185,7 +195,9 @@ class Federation:
         entry = self._tiers.entry
         if all(draft.key is None and draft.tier in (None, entry.name) for draft in drafts):
             self._tiers.check_taken(entry, drafts)
-            written = [_settled(w, entry.name) for w in await entry.store.write(drafts, scope)]
+            entering = self._belief.entering(drafts, [[entry.name]] * len(drafts))
+            written = [_settled(w, entry.name) for w in await entry.store.write(entering, scope)]
+            written = told(entering, written)
         else:
             written = await self._placer.write(drafts, scope)
             written = await self._place_given(drafts, written, scope)
@@ -271,7 +283,9 @@ class Federation:
     async def promote(
         self, ids: Sequence[str], tier: str, salience: float, scope: Scope
     ) -> dict[str, str | None]:
-        moved = await self._move(Filter(scope, ids=tuple(dict.fromkeys(ids))), tier, salience)
+        selected = Filter(scope, ids=tuple(dict.fromkeys(ids)))
+        await self._reviewer.check_promoted(selected, self._tiers.target(tier))
+        moved = await self._move(selected, tier, salience)
         if moved.failed is not None:
             raise moved.failed
         return {i: moved.ids[i] for i in dict.fromkeys(ids) if i in moved.ids}
@@ -283,6 +297,9 @@ class Federation:
         result = await self._keeper.close_session(session, scope)
         self._reading.mark((session,))
         return result
+
+    async def approve(self, ids: Sequence[str], scope: Scope, by: str) -> dict[str, str | None]:
+        return await self._reviewer.approve(ids, scope, by)
 
     async def reembed(self, tier: str | None) -> Embedded:
         return await self._embedding.reembed(tier)

@@ -21,6 +21,7 @@ from a2m_router.moves import GROWING, NOT_ENDED, OTHERS, Moved, Mover
 from a2m_router.policy import Unit, overflow, units
 from a2m_router.repair import Repairer
 from a2m_router.reunion import Reunion
+from a2m_router.review import Reviewer
 from a2m_router.tiers import Member, Tiers
 from a2m_server import events
 from a2m_server.events import Events
@@ -68,6 +69,7 @@ class Keeper:
         repairer: Repairer,
         log_to: Events,
         *,
+        reviewer: Reviewer,
         locks: Locks,
         counts: Counts,
         interval: float,
@@ -77,6 +79,7 @@ class Keeper:
         self._mover = mover
         self._forgetter = forgetter
         self._repairer = repairer
+        self._reviewer = reviewer
         self._reunion = Reunion(tiers, mover)
         self._events = log_to
         self._locks = locks
@@ -128,6 +131,7 @@ class Keeper:
         movable = self._tiers.movable()
         stages: list[Callable[[], Awaitable[None]]] = [
             partial(self._repair, kept),
+            self._reviewer.review,
             self._find_parted,
             partial(self._reunite, kept),
             *(partial(self._promote_earned, member, kept) for member in movable),
@@ -323,7 +327,8 @@ class Keeper:
             return
         earned = Where((Condition("access_count", False, Op.GTE, (config.promote_after,)),))
         entries = await every_entry(member.store, Filter(EVERYONE, earned))
-        kept.promoted.add(await self._mover.move(units(entries), member, target))
+        moving = await self._reviewer.admitted(units(entries), member, target)
+        kept.promoted.add(await self._mover.move(moving, member, target))
 
     async def _excess(self, member: Member, count: int) -> list[Unit]:
         """What has to leave a tier of `count` records: the oldest, or what has decayed the furthest."""

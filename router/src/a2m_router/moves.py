@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from a2m_protocol.errors import A2MError, invalid_params
 from a2m_protocol.types import Draft, Record
+from a2m_router.belief import Belief, Rule
 from a2m_router.coordination import Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.listing import group_members
@@ -21,7 +22,7 @@ from a2m_router.policy import Unit, arrival, batches, standing, true_copy, units
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
 from a2m_router.vectors import Vectors
-from a2m_server.values import Deleted, Named
+from a2m_server.values import Deleted, Judged, Named
 
 BATCH = 100
 EMBED_SECONDS = 10.0
@@ -77,12 +78,14 @@ class Mover:
         observer: Observer = unobserved,
         counts: Counts | None = None,
         vectors: Vectors | None = None,
+        belief: Belief | None = None,
     ) -> None:
         self._locks = locks
         self._readers = readers
         self._reached = observer
         self._counts = counts or Counts()
         self._vectors = vectors or Vectors(None, self._counts)
+        self._belief = belief or Belief()
 
     async def move(
         self, moving: Iterable[Unit], source: Member, target: Member, *, salience: float = 0.0
@@ -150,6 +153,8 @@ class Mover:
             stayed |= dict.fromkeys({*part} - {record.id for record in records}, GONE)
             stayed |= dict.fromkeys(blocked.intersection(part), NOT_ENDED)
             moving = [record for record in records if record.id not in blocked]
+            moving, changed = await self._doubted(moving, source, target)
+            stayed |= changed
             if moving:
                 copied, refused = await self._copy(moving, source, target, salience, until)
                 pairs |= copied
@@ -164,6 +169,22 @@ class Mover:
         done = await self._delete(here, pairs, source, target)
         done.stayed |= stayed
         return done
+
+    async def _doubted(
+        self, records: list[Record], source: Member, target: Member
+    ) -> tuple[list[Record], dict[str, str]]:
+        """Records as a tier takes them: pending from now on where it asks for evidence; and what changed."""
+
+        def doubted(record: Record) -> bool:
+            return record.status == "active" and self._belief.rule(record, target.name) is not Rule.OPEN
+
+        named = [Judged(r.id, r.etag, "pending") for r in records if doubted(r)]
+        if not named:
+            return records, {}
+        await source.store.judge(named)
+        now = await source.store.read([record.id for record in records])
+        changed = {record.id: "changed" for record in now if doubted(record)}
+        return [record for record in now if record.id not in changed], changed
 
     async def _whole(self, batch: list[Unit], source: Member) -> list[Unit]:
         """The units as they are now, late members of their groups included."""

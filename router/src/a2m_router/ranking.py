@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from a2m_protocol.errors import A2MError, Json, JsonObject
@@ -24,6 +24,8 @@ FRESH = 0.02
 SALIENT = 0.02
 HALF_LIFE = 30 * 86_400 * 1_000_000
 """The shares of a score that are for newness and for salience; microseconds until newness is halved."""
+DOUBTED = 0.1
+"""The part of its score that a record loses which is not trusted at all; half of it at a trust of 0.5."""
 
 ALIKE = 0.9
 CONTAINED = 0.8
@@ -54,11 +56,15 @@ class Ranking:
     """Merges the answers of tiers; the first of `rankers` that has an opinion decides.
 
     Scores that are all the same are no opinion: they would leave the order to how new the records are.
+    `trust` says of a record from 0 to 1 how much it is trusted, where that is known of any.
     """
 
-    def __init__(self, rankers: Sequence[Ranker], clock: Clock) -> None:
+    def __init__(
+        self, rankers: Sequence[Ranker], clock: Clock, trust: Callable[[Record], float] | None = None
+    ) -> None:
         self._rankers = rankers
         self._clock = clock
+        self._trust = trust
 
     async def merged(
         self, search: Search, query: Query, answers: Mapping[str, Found], recent: Sequence[Record] = ()
@@ -73,8 +79,8 @@ class Ranking:
             return Found(merge.by_recency(records, search.limit), ranked_by=RECENCY)
         opinions = await self._opinions(search, query, records, recent)
         if sum(len(r.content) for found in records.values() for r in found) < SMALL:
-            return _arranged(search, records, opinions)
-        return await asyncio.to_thread(_arranged, search, records, opinions)
+            return self._arranged(search, records, opinions)
+        return await asyncio.to_thread(self._arranged, search, records, opinions)
 
     async def _opinions(
         self,
@@ -100,26 +106,30 @@ class Ranking:
             if opinions is not None and (len(given) == 1 or len({o.score for o in opinions}) > 1):
                 now = self._clock()
                 ranked = [_blended(c, o, now) for c, o in zip(given, opinions, strict=True)]
-                ranked.sort(key=lambda r: -r.score)
+                ranked.sort(key=_by_score)
                 return ranker.name, [*ranked, *(Ranked(c, 0.0, {}) for c in rest)]
         return None
 
-
-def _arranged(
-    search: Search, records: Mapping[str, Sequence[Record]], opinions: tuple[str, list[Ranked]] | None
-) -> Found:
-    by, ranked = opinions or (FUSION, _fused(search, records))
-    kept, behind = apart(ranked, search.limit)
-    best = [*kept, *(ranked for ranked, _ in behind)][: search.limit]
-    shown = [r.placed.record.model_copy(update={"score": r.score}) for r in best]
-    if not search.explain:
-        return Found(shown, ranked_by=by)
-    return Found(
-        shown,
-        ranked_by=by,
-        explained={r.placed.record.id: _explained(r) for r in ranked},
-        suppressed=tuple(_suppressed(ranked, why) for ranked, why in behind),
-    )
+    def _arranged(
+        self,
+        search: Search,
+        records: Mapping[str, Sequence[Record]],
+        opinions: tuple[str, list[Ranked]] | None,
+    ) -> Found:
+        by, ranked = opinions or (FUSION, _fused(search, records))
+        if self._trust is not None:
+            ranked = sorted((_doubted(r, self._trust(r.placed.record)) for r in ranked), key=_by_score)
+        kept, behind = apart(ranked, search.limit)
+        best = [*kept, *(ranked for ranked, _ in behind)][: search.limit]
+        shown = [r.placed.record.model_copy(update={"score": r.score}) for r in best]
+        if not search.explain:
+            return Found(shown, ranked_by=by)
+        return Found(
+            shown,
+            ranked_by=by,
+            explained={r.placed.record.id: _explained(r) for r in ranked},
+            suppressed=tuple(_suppressed(ranked, why) for ranked, why in behind),
+        )
 
 
 def apart(ranked: Sequence[Ranked], limit: int) -> tuple[list[Ranked], list[tuple[Ranked, JsonObject]]]:
@@ -176,6 +186,15 @@ def _blended(placed: Placed, opinion: Opinion, now: int) -> Ranked:
     salience = 0.5 * (1 + math.tanh((placed.record.salience - 1) / 2))
     score = (1 - FRESH - SALIENT) * opinion.score + FRESH * recency + SALIENT * salience
     return Ranked(placed, score, {**opinion.parts, "recency": recency, "salience": salience})
+
+
+def _doubted(ranked: Ranked, trust: float) -> Ranked:
+    score = ranked.score * (1 - DOUBTED * (1 - trust))
+    return Ranked(ranked.placed, score, {**ranked.parts, "trust": trust})
+
+
+def _by_score(ranked: Ranked) -> float:
+    return -ranked.score
 
 
 def _explained(ranked: Ranked) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from a2m_protocol.client import Client
 from a2m_protocol.errors import A2MError, Code, Json, JsonObject, TransportError, invalid_params
-from a2m_protocol.types import MAX_RECORDS, Capability, Draft, Record, metadata_text
+from a2m_protocol.types import MAX_RECORDS, STATUSES, Capability, Draft, Record, metadata_text
 from a2m_router import inspection, wire
 from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.listing import PAGE, every_entry
@@ -23,6 +23,7 @@ from a2m_server.values import (
     Forgotten,
     Found,
     Inspected,
+    Judged,
     Named,
     Page,
     Reason,
@@ -123,6 +124,8 @@ class RemoteTier:
         if self._scopes.hides(page.filter.scope):
             return Found([])
         params = wire.selecting(page.filter) | self._scopes.told(page.filter.scope, self._name)
+        # Left out, it would mean what is active, where no session is named.
+        params["status"] = [*(page.filter.statuses or STATUSES)]
         if page.limit is not None:
             params["limit"] = page.limit
         if page.vectors:
@@ -197,7 +200,13 @@ class RemoteTier:
         outcomes: dict[str, bool] = {}
         for part in _by_weight(seen, _weight_seen):
             records = wire.seen_json(part)
-            outcomes |= await self._ask("embed", {"records": records}, wire.embeddings)
+            outcomes |= await self._ask("embed", {"records": records}, wire.kept)
+        return outcomes
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        outcomes: dict[str, bool] = {}
+        for part in _parts(judged, PAGE):
+            outcomes |= await self._ask("judge", {"records": wire.judged_json(part)}, wire.kept)
         return outcomes
 
     async def settle(self, named: Sequence[Named]) -> None:

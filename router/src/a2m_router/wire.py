@@ -20,6 +20,7 @@ from a2m_server.values import (
     Filter,
     Forgotten,
     Found,
+    Judged,
     Named,
     Scope,
     Seen,
@@ -65,8 +66,9 @@ _Sessions = TypeAdapter(list[SessionInfo])
 _Tombstones = TypeAdapter(list[Tombstone])
 _Entries = TypeAdapter(list[Entry])
 _Deletions = TypeAdapter(dict[str, Deleted])
+_Judged = TypeAdapter(list[Judged])
 _Seen = TypeAdapter(list[Seen])
-_Embeddings = TypeAdapter(dict[str, bool])
+_Kept = TypeAdapter(dict[str, bool])
 _Burials = TypeAdapter(dict[str, Buried])
 _Receipts = TypeAdapter(list[Written])
 _Objects = TypeAdapter(list[dict[str, Any]])
@@ -123,6 +125,8 @@ def selecting(selected: Filter) -> JsonObject:
         params["ids"] = list(selected.ids)
     if selected.words is not None:
         params["query"] = " ".join(selected.words)
+    if selected.statuses is not None:
+        params["status"] = list(selected.statuses)
     return params
 
 
@@ -139,6 +143,10 @@ def draft_json(draft: Draft) -> JsonObject:
 
 def named_json(named: Sequence[Named]) -> list[Json]:
     return [{"id": name.id, "etag": name.etag} for name in named]
+
+
+def judged_json(judged: Sequence[Judged]) -> list[Json]:
+    return cast("list[Json]", _Judged.dump_python([*judged], exclude_none=True))
 
 
 def seen_json(seen: Sequence[Seen]) -> list[Json]:
@@ -223,8 +231,8 @@ def burials(told: JsonObject) -> dict[str, Buried]:
     return _Burials.validate_python(told["outcomes"])
 
 
-def embeddings(told: JsonObject) -> dict[str, bool]:
-    return _Embeddings.validate_python(told["outcomes"])
+def kept(told: JsonObject) -> dict[str, bool]:
+    return _Kept.validate_python(told["outcomes"])
 
 
 def _record(fields: JsonObject) -> Record:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from a2m_protocol.errors import A2MError, JsonObject
 from a2m_protocol.types import Draft
+from a2m_router.belief import Belief, contesting, told
 from a2m_router.coordination import Clock, Locks, Readers, group_lock, id_lock, key_lock
 from a2m_router.listing import any_of, every_entry
 from a2m_router.repair import Repairer
@@ -64,6 +65,7 @@ class Placer:
         repairer: Repairer,
         clock: Clock,
         observer: Observer = unobserved,
+        belief: Belief | None = None,
     ) -> None:
         self._tiers = tiers
         self._locks = locks
@@ -71,18 +73,21 @@ class Placer:
         self._repairer = repairer
         self._clock = clock
         self._reached = observer
+        self._belief = belief or Belief()
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         """Write a batch; each `Written` names the tier where the record is now."""
 
         async def write(homes: Homes) -> list[Written]:
-            fresh = [at for at, draft in enumerate(drafts) if not _rewrites(draft, homes)]
-            rest = [at for at in range(len(drafts)) if at not in set(fresh)]
-            home = self._homes_of(drafts, lambda draft: self._home(draft, homes), homes.ids)
+            entering = self._entering(drafts, homes)
+            fresh = [at for at, draft in enumerate(entering) if not _rewrites(draft, homes)]
+            rest = [at for at in range(len(entering)) if at not in set(fresh)]
+            home = self._homes_of(entering, lambda draft: self._home(draft, homes), homes.ids)
             # One tier after another, so that records keep the order of the batch. What rewrites comes last:
             # a creation can be undone, a rewritten value cannot.
             stages = [[run] for run in [*_runs(fresh, home), *_runs(rest, home)]]
-            return await self._write_all(stages, drafts, {}, lambda m, d: m.store.write(d, scope))
+            written = await self._write_all(stages, entering, {}, lambda m, d: m.store.write(d, scope))
+            return told(entering, written)
 
         return await self._alone(drafts, write)
 
@@ -104,6 +109,27 @@ class Placer:
             return await self._write_all(stages, drafts, done, lambda m, d: m.store.transfer(d))
 
         return await self._alone(drafts, transfer)
+
+    def _entering(self, drafts: Sequence[Draft], homes: Homes) -> Sequence[Draft]:
+        """Drafts as the policies of their tiers take them.
+
+        What is not believed rewrites no fact: it is kept beside it, in the same tier.
+        """
+        if not self._belief.doubts:
+            return drafts
+        home = self._homes_of(drafts, lambda draft: self._home(draft, homes), homes.ids)
+        asked = [[*dict.fromkeys((t, d.tier or t))] for d, t in zip(drafts, home, strict=True)]
+        entering: list[Draft] = []
+        taken = {*homes.keys}
+        for draft, tier in zip(self._belief.entering(drafts, asked), home, strict=True):
+            if draft.key is None or draft.id in homes.ids:
+                entering.append(draft)
+                continue
+            address = (draft.owner, draft.key)
+            beside = address in taken and draft.status == "pending"
+            entering.append(contesting(draft, tier) if beside else draft)
+            taken.add(address)
+        return entering
 
     async def _alone(
         self, drafts: Sequence[Draft], work: Callable[[Homes], Coroutine[object, object, list[Written]]]

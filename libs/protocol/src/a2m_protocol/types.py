@@ -54,6 +54,7 @@ FIELDS: Mapping[Capability, tuple[str, ...]] = {
 """The record fields of each capability (PROTOCOL section 1)."""
 
 Status = Literal["active", "pending", "superseded", "archived"]
+STATUSES: tuple[Status, ...] = ("active", "pending", "superseded", "archived")
 
 
 def check_text(text: str) -> str:
@@ -133,8 +134,10 @@ MAX_SOURCES = 1_000
 class Provenance(Model):
     """Where a record came from.
 
-    `source` and the ids `derived_from` are the client's to say; who wrote it (`principal`), through which
-    `method` and `client`, and when it was last written (`at`) is asserted by the server that took it in.
+    `source` and the ids `derived_from` are the client's to say; who wrote it (`principal`), with what
+    `authority` (the greatest of its roles), through which `method` and `client`, and when it was last written
+    (`at`) is asserted by the server that took it in. `contests` is the key of a fact that a record
+    contradicts, and `approved` who found that it may be believed: a curator, or `EVIDENCE`.
     """
 
     source: Name | None = None
@@ -142,8 +145,14 @@ class Provenance(Model):
     method: Name | None = None
     client: Name | None = None
     at: Stamp | None = None
+    authority: Name | None = None
+    contests: Name | None = None
+    approved: Name | None = None
     derived_from: Annotated[list[Name], Field(min_length=1, max_length=MAX_SOURCES)] | None = None
 
+
+EVIDENCE = "evidence"
+"""Who approved what independent records say as well."""
 
 PROVENANCE = {f"provenance.{name}": name for name in Provenance.model_fields}
 """The parts of a provenance, by how `where` names them."""

@@ -115,7 +115,9 @@ class Call:
 
     def matching(self) -> Filter:
         """The filter of a read."""
-        return Filter(self.scope, self.where(), self.key_prefix(), tier=self.tier())
+        return Filter(
+            self.scope, self.where(), self.key_prefix(), statuses=self.params.statuses(), tier=self.tier()
+        )
 
     def selected(self, scope: Scope | None = None) -> Filter:
         """The filter of a method that picks records by `SELECTORS`: what is given must not be empty.
@@ -141,6 +143,7 @@ class Call:
             self.key_prefix(),
             ids=None if ids is None else tuple(dict.fromkeys(ids)),
             words=None if query is None else tuple(dict.fromkeys(query_words(query))),
+            statuses=params.statuses(),
             tier=self.tier(),
         )
 

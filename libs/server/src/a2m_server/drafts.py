@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -27,6 +27,12 @@ KEPT = frozenset(
 
 ROUTERS = frozenset({"embedding_model", "features", "aliases", "provenance"})
 """What a router may set in any write."""
+
+TOLD = ("source", "derived_from")
+"""The parts of a provenance that are a client's to say."""
+
+JUDGED = ("contests", "approved")
+"""Those that a router decides."""
 
 
 def read_drafts(call: Call, *, transfer: bool = False) -> list[Draft]:
@@ -74,7 +80,7 @@ class _Reader:
         if self._session is not None and "session" not in given:
             given["session"] = self._session
         if not self._transfer:
-            given["provenance"] = self._provenance(fields.get("provenance"), f"{path}.provenance")
+            given |= self._origin(fields, f"{path}.provenance")
         draft = _validate(given, path)
         check_owner(self._call, draft.owner, path)
         if self._transfer:
@@ -84,11 +90,21 @@ class _Reader:
             draft = _validate({name: given[name] for name in given.keys() - ASSIGNED}, path)
         return draft
 
-    def _provenance(self, told: object, path: str) -> object:
-        """What a router says, which stood where the record came in; of others `told`, and what we know."""
+    def _origin(self, fields: Mapping[str, object], path: str) -> dict[str, object]:
+        """A provenance: of others than routers what they are told to say, and what we know; and a status.
+
+        A router passes on what stood where the record came in, and what it decided of it. Where nobody has
+        to show who he is, it is a router by what it says alone, and not believed in who wrote.
+        """
+        told = fields.get("provenance")
         given = cast("dict[str, object]", told) if isinstance(told, dict) else {}
-        passed_on = self._call.peer.caller.trusted and "at" in given
-        return given if passed_on else stamped(self._call, "remember", _told(given, path))
+        caller = self._call.peer.caller
+        passed_on = "at" in given and self._privileged and caller.name is None
+        status = {"status": fields["status"]} if passed_on and "status" in fields else {}
+        if passed_on and caller.trusted:
+            return {"provenance": given, **status}
+        parts = (*TOLD, *JUDGED) if passed_on else TOLD
+        return {"provenance": stamped(self._call, "remember", _told(given, parts, path)), **status}
 
     def _check_order(self, draft: Draft, path: str) -> None:
         """Refuse a place in the order out of range, or so late that its session would be carried along."""
@@ -137,21 +153,23 @@ def _validate(given: Mapping[str, object], path: str) -> Draft:
 
 
 def stamped(call: Call, method: str, told: Provenance) -> Provenance:
-    """A provenance as this server asserts it, with the `source` and `derived_from` that it was `told`."""
+    """A provenance as this server asserts it, with what it was `told`."""
     return Provenance(
         source=told.source,
         principal=call.peer.caller.name,
+        authority=call.peer.caller.authority,
         method=method,
         client=call.peer.client,
         at=format_ms(time.time_ns() // 1_000_000),
         derived_from=told.derived_from,
+        contests=told.contests,
+        approved=told.approved,
     )
 
 
-def _told(given: Mapping[str, object], path: str) -> Provenance:
-    """The parts of a provenance that are a client's to say; others are ignored."""
-    parts = {part: given[part] for part in ("source", "derived_from") if part in given}
+def _told(given: Mapping[str, object], parts: Sequence[str], path: str) -> Provenance:
+    """The parts of a provenance that are another's to say; others are ignored."""
     try:
-        return Provenance.model_validate(parts)
+        return Provenance.model_validate({part: given[part] for part in parts if part in given})
     except ValidationError as error:
         raise invalid_params(explain(error, path)) from error

@@ -31,6 +31,9 @@ class Role(StrEnum):
     ROUTER = "router"
 
 
+AUTHORITY = (Role.OPERATOR, Role.CURATOR, Role.ROUTER, Role.AGENT, Role.READER)
+"""Roles, the greatest first."""
+
 Owners = frozenset[str | None] | None
 """A set of owners, in which None stands for pooled records; instead of a set, None stands for every owner."""
 
@@ -55,6 +58,11 @@ class Caller:
     def known(self) -> bool:
         """Whether it is known whose records this caller may see: only then there are scopes."""
         return self.trusted or self.name is not None
+
+    @property
+    def authority(self) -> Role | None:
+        """The greatest role of a principal; None of who is none."""
+        return None if self.name is None else next((r for r in AUTHORITY if r in self.roles), None)
 
     @property
     def writable(self) -> Owners:

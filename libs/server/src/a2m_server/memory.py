@@ -15,7 +15,7 @@ from a2m_retrieval.lexical import bm25, squash
 from a2m_retrieval.metric import Metric, similarity
 from a2m_retrieval.text import holds, index_terms, query_terms, said
 from a2m_server.ledger import Bucket, Ledger
-from a2m_server.records import beneath, is_callers, lacks, record_of, rewritten
+from a2m_server.records import beneath, is_callers, judgement, lacks, record_of, rewritten
 from a2m_server.sequence import with_seq
 from a2m_server.values import (
     EVERYONE,
@@ -27,6 +27,7 @@ from a2m_server.values import (
     Forgotten,
     Found,
     Inspected,
+    Judged,
     Named,
     Page,
     Reason,
@@ -41,7 +42,9 @@ from a2m_server.values import (
     Written,
 )
 
-EXTENSIONS = frozenset({"transfer", "forget_if", "tombstones", "list", "touch", "arrivals", "verify"})
+EXTENSIONS = frozenset(
+    {"transfer", "forget_if", "tombstones", "list", "touch", "arrivals", "verify", "judge"}
+)
 SEARCHING = EXTENSIONS | {"embed"}
 """Those of a tier that keeps vectors made after a record was written."""
 TIER_CAPABILITIES = frozenset(set(Capability) - {Capability.TIERS})
@@ -129,6 +132,7 @@ class MemoryTier:
             for (owner, held), record_id in self._ledger.keys.items()
             if held == key and scope.sees(owner)
         ]
+        found = [record for record in found if record.status == "active"]
         found.sort(key=lambda r: (r.owner != scope.owner, r.owner is not None, r.seq, r.id))
         return Fetched(found[0] if found else None)
 
@@ -220,6 +224,15 @@ class MemoryTier:
             record = self._ledger.records.get(name.id)
             if record is not None and record.etag == name.etag:
                 self._ledger.keep(record.model_copy(update={"arrival": None}))
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        outcomes: dict[str, bool] = {}
+        for one in judged:
+            record = self._ledger.records.get(one.id)
+            outcomes[one.id] = record is not None and record.etag == one.etag
+            if record is not None and record.etag == one.etag:
+                self._change(record, **judgement(record, one))
+        return outcomes
 
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         held = {one.id: self._ledger.records.get(one.id) for one in seen}
@@ -323,6 +336,7 @@ class MemoryTier:
                 selected.scope.sees(record.owner)
                 and (wanted is None or record.id in wanted)
                 and (record.arrival is not None or not selected.arrived)
+                and (selected.statuses is None or record.status in selected.statuses)
                 and (selected.key_prefix is None or beneath(record.key, selected.key_prefix))
                 and selected.where.matches(record.__dict__)
                 and (selected.words is None or holds(record.content, selected.words))

@@ -10,7 +10,16 @@ from typing import cast
 from pydantic import TypeAdapter, ValidationError
 
 from a2m_protocol.errors import invalid_params
-from a2m_protocol.types import MAX_CONTENT, MAX_RECALL, MAX_RECORDS, Vector, check_text, explain
+from a2m_protocol.types import (
+    MAX_CONTENT,
+    MAX_RECALL,
+    MAX_RECORDS,
+    STATUSES,
+    Status,
+    Vector,
+    check_text,
+    explain,
+)
 
 DEFAULT_RECALL = 8
 MAX_AMOUNT = 1e15
@@ -152,6 +161,17 @@ class Params:
         owners = cast("list[str | None]", items)
         checked(name, "\n".join(owner for owner in owners if owner is not None))
         return frozenset(owners)
+
+    def statuses(self, name: str = "status") -> tuple[Status, ...] | None:
+        """One status or several; None where it is not given."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        given = cast("list[object]", value) if isinstance(value, list) else [value]
+        found = tuple(status for status in STATUSES if status in given)
+        if not given or any(one not in STATUSES for one in given):
+            raise invalid_params(f"{name}: expected {', '.join(STATUSES)}, or an array of these")
+        return found
 
     def required_ids(self, name: str = "ids") -> list[str]:
         ids = self.ids(name)

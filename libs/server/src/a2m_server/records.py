@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from a2m_protocol.types import Draft, Record
+from a2m_protocol.types import Draft, Provenance, Record
+from a2m_server.values import Judged
 
 MAX_ALIASES = 64
 
@@ -31,6 +32,17 @@ def rewritten(old: Record, draft: Draft, etag: str) -> Record:
             "aliases": with_alias(old.aliases, draft.id),
         }
     )
+
+
+def judgement(record: Record, judged: Judged) -> dict[str, object]:
+    """The fields of a record that a decision changes."""
+    if judged.approved is None:
+        return {"status": judged.status}
+    origin = record.provenance or Provenance()
+    return {
+        "status": judged.status,
+        "provenance": origin.model_copy(update={"approved": judged.approved}),
+    }
 
 
 def with_alias(aliases: Sequence[str], record_id: str) -> list[str]:

@@ -19,6 +19,7 @@ from a2m_server.values import (
     Forgotten,
     Found,
     Inspected,
+    Judged,
     Named,
     Page,
     Reason,
@@ -68,7 +69,7 @@ class MemoryStore(Protocol):
     async def timeline(self, page: Page) -> Found: ...
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
-        """The record at `key`: the scope's own first, then a pooled one."""
+        """The active record at `key`: the scope's own first, then a pooled one."""
         ...
 
     async def forget(self, selected: Filter) -> Forgotten:
@@ -143,6 +144,13 @@ class TierStore(MemoryStore, Protocol):
         """Clear the `arrival` of records that still have their etag, which stays: the move has ended."""
         ...
 
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        """Set the status of records that still have their etag; which of the ids were, each by itself.
+
+        Who `approved` is kept with the provenance. The etag changes; nothing else does.
+        """
+        ...
+
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         """Every place of the database, its indexes and caches in which something of `ids` is found.
 
@@ -191,6 +199,17 @@ class TieredStore(MemoryStore, Protocol):
 
     async def close_session(self, session: str, scope: Scope) -> Consolidated:
         """Move a session's records out of the working tier at once; `moved` are those that left it."""
+        ...
+
+
+class ReviewedStore(TieredStore, Protocol):
+    """A store of tiers of which some ask for evidence: the extension `review`."""
+
+    async def approve(self, ids: Sequence[str], scope: Scope, by: str) -> Mapping[str, str | None]:
+        """Let pending records be believed; those of `ids` that were, each with its owner.
+
+        What contradicts a fact takes its place, and is itself `superseded` from then on.
+        """
         ...
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from a2m_protocol.errors import JsonObject
-from a2m_protocol.types import Capability, Record
+from a2m_protocol.types import Capability, Record, Status
 from a2m_protocol.where import Condition, Op, Where
 
 
@@ -35,6 +35,9 @@ EVERYONE = Scope()
 POOLED = Scope(frozenset({None}))
 
 
+ACTIVE: tuple[Status, ...] = ("active",)
+"""What may be believed."""
+
 KEYED = Condition("key", False, Op.EXISTS, (True,))
 """Holds for records that have a key."""
 
@@ -49,7 +52,8 @@ class Filter:
     model, and selects what has no vector at all.
     `words` are the `a2m_retrieval.text.query_words` that a record's content must all hold; an empty tuple
     matches nothing. `ids` likewise. `key_prefix` has no trailing slash and matches the key itself and
-    what is beneath it. `tier` is set for a federation alone.
+    what is beneath it. `statuses` are those that it may have; None stands for all, but a search and a fetch
+    find what is active alone, whatever is given. `tier` is set for a federation alone.
     """
 
     scope: Scope = EVERYONE
@@ -59,6 +63,7 @@ class Filter:
     words: tuple[str, ...] | None = None
     arrived: bool = False
     without: str | None = None
+    statuses: tuple[Status, ...] | None = None
     tier: str | None = None
 
     @property
@@ -141,7 +146,8 @@ class Written:
     `created`: a new record. `replaced`: it rewrote an occupied key (`id` is the record's). `existing`: the id
     (or alias) is here already. `moved`: a tombstone says that it lives in another tier. `refused` (transfers
     alone): an equal or newer record or tombstone is here, named in `reason`. `elsewhere` says of a created
-    record that its session has records in other tiers (working's mark).
+    record that its session has records in other tiers (working's mark), and `pending` that a federation does
+    not believe it yet.
     """
 
     id: str
@@ -151,6 +157,7 @@ class Written:
     reason: str = ""
     tier: str | None = None
     elsewhere: bool = False
+    pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,16 @@ class Seen:
     embedding: Sequence[float]
     embedding_model: str
     features: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was decided of the record of an id and etag: its status, and who `approved` of it, if anybody."""
+
+    id: str
+    etag: str
+    status: Status
+    approved: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

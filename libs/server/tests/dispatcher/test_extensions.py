@@ -62,7 +62,7 @@ async def test_a_transfer_logs_nothing(memory: Any) -> None:
 
 async def test_what_a_router_alone_may_see_is_not_in_a_timeline(memory: Any) -> None:
     await memory.ok("remember", records=[MOVED], transfer=True)
-    (held,) = (await memory.ok("timeline", embeddings=True))["records"]
+    (held,) = (await memory.ok("timeline", embeddings=True, status="superseded"))["records"]
     assert held["embedding"] == [0.5, 0.25]
     assert not {"features", "aliases"} & held.keys()
 

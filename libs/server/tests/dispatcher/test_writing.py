@@ -145,7 +145,7 @@ async def test_a_provenance_says_who_and_how_and_the_client_its_source(connect: 
     )
     told = [r["provenance"] for r in (await client.ok("timeline"))["records"]]
     assert all(one.pop("at") > "2026" for one in told)
-    asserted = {"principal": "ann-laptop", "method": "remember", "client": "notebook/2"}
+    asserted = {"principal": "ann-laptop", "authority": "agent", "method": "remember", "client": "notebook/2"}
     assert told == [
         asserted | {"source": "chat"},
         asserted,

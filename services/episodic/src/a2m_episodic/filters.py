@@ -91,6 +91,8 @@ def compile_filter(selected: Filter) -> Conditions:
     found = owned_by(selected.scope)
     if selected.ids is not None:
         found.rest.append(f"r.id = ANY({found.bind(list(selected.ids))}::text[])")
+    if selected.statuses is not None:
+        found.rest.append(f"r.status = ANY({found.bind(list(selected.statuses))}::text[])")
     if selected.arrived:
         found.rest.append("r.arrival IS NOT NULL")
     if selected.without == "":

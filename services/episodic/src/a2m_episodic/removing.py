@@ -12,7 +12,7 @@ from a2m_episodic.database import Connection, Database, rows
 from a2m_episodic.filters import compile_filter
 from a2m_episodic.locks import lock
 from a2m_episodic.queries import query
-from a2m_server.values import Buried, Deleted, Filter, Forgotten, Named, Reason, Scope, Tombstone
+from a2m_server.values import Buried, Deleted, Filter, Forgotten, Judged, Named, Reason, Scope, Tombstone
 
 _HELD = shape.columns(shape.HELD)
 
@@ -109,6 +109,17 @@ class Remover:
         values = {"ids": list(etags), "etags": list(etags.values())}
         async with self._database.connection() as connection:
             await connection.execute(query("write", "settle").encode(), values)
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        values = {
+            "ids": [one.id for one in judged],
+            "etags": [one.etag for one in judged],
+            "statuses": [one.status for one in judged],
+            "approvals": [one.approved for one in judged],
+        }
+        async with self._database.connection() as connection:
+            done = {row["id"] for row in await rows(connection, query("write", "judge"), values)}
+        return {one.id: one.id in done for one in judged}
 
 
 def _standing(etag: str, row: Held | None, grave: Tombstone | None) -> Deleted:

@@ -32,6 +32,7 @@ from a2m_server.values import (
     Forgotten,
     Found,
     Inspected,
+    Judged,
     Named,
     Page,
     Reason,
@@ -159,6 +160,9 @@ class EpisodicStore:
 
     async def settle(self, named: Sequence[Named]) -> None:
         await self._remover.settle(named)
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        return await self._remover.judge(judged) if judged else {}
 
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         return await self._embedding.embed(seen)

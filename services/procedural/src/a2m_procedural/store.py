@@ -38,6 +38,7 @@ from a2m_server.values import (
     Forgotten,
     Found,
     Inspected,
+    Judged,
     Named,
     Page,
     Reason,
@@ -194,6 +195,9 @@ class ProceduralStore:
 
     async def settle(self, named: Sequence[Named]) -> None:
         await self._change("settle", (), lambda bench: bench.settle(named))
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        return await self._change("judge", (), lambda bench: bench.judge(judged))
 
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         """Outside git, in one transaction of the journal; a width that the settings fix stays."""

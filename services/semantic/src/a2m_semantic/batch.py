@@ -10,8 +10,8 @@ from a2m_protocol.clock import SEQ_PER_MS, created_at_of
 from a2m_protocol.errors import scope_denied
 from a2m_protocol.types import Draft, Record
 from a2m_semantic.points import Held
-from a2m_server.records import is_callers, record_of, rewritten
-from a2m_server.values import Buried, Deleted, Named, Reason, Scope, Seen, Tombstone, Written
+from a2m_server.records import is_callers, judgement, record_of, rewritten
+from a2m_server.values import Buried, Deleted, Judged, Named, Reason, Scope, Seen, Tombstone, Written
 
 Bucket = tuple[str | None, str | None]
 
@@ -113,6 +113,14 @@ class Batch:
         record = self._of(name.id).record
         if record is not None and record.etag == name.etag:
             self._keep(record.model_copy(update={"arrival": None}))
+
+    def judge(self, judged: Judged) -> bool:
+        """Set the status of a record that still has its etag; whether it has."""
+        record = self._of(judged.id).record
+        if record is None or record.etag != judged.etag:
+            return False
+        self._change(record, **judgement(record, judged))
+        return True
 
     def standing(self, name: Named) -> Deleted:
         held = self._of(name.id)

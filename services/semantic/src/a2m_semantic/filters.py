@@ -41,7 +41,7 @@ def translate(selected: Filter, tier: str) -> Clause:
 
     Raises -32602 naming `tier` for a condition that the engine cannot honour.
     """
-    clauses: list[Clause] = [AnyOf("state", LIVE)]
+    clauses: list[Clause] = [AnyOf("state", LIVE if selected.statuses is None else selected.statuses)]
     if selected.scope.readable is not None:
         clauses.append(AnyOf("owner", tuple(sorted(map(owner_token, selected.scope.readable)))))
     if selected.ids is not None:

@@ -36,6 +36,7 @@ from a2m_semantic.writing import Writer
 from a2m_server.memory import SEARCHING, TIER_CAPABILITIES
 from a2m_server.sequence import with_seq
 from a2m_server.values import (
+    ACTIVE,
     Buried,
     Deleted,
     Entry,
@@ -44,6 +45,7 @@ from a2m_server.values import (
     Forgotten,
     Found,
     Inspected,
+    Judged,
     Named,
     Page,
     Reason,
@@ -144,7 +146,7 @@ class SemanticStore:
             width = await self._shape.known_width(len(search.embedding))
             if width is not None and len(search.embedding) != width:
                 raise embedding_mismatch(width, len(search.embedding))
-        where = All((self._clause(search.filter), AnyOf("state", ("active",))))
+        where = All((self._clause(search.filter), AnyOf("state", ACTIVE)))
         return Found(await self._ranking.search(search, where, with_vectors=self._shape.width is not None))
 
     async def timeline(self, page: Page) -> Found:
@@ -161,9 +163,10 @@ class SemanticStore:
 
     async def fetch(self, key: str, scope: Scope, *, vectors: bool) -> Fetched:
         if scope.readable is None:
-            where = All((self._clause(Filter(scope)), filters.key_clause(key)))
+            where = All((self._clause(Filter(scope, statuses=ACTIVE)), filters.key_clause(key)))
         else:
-            where = AnyOf("address", tuple(address_token(owner, key) for owner in scope.readable))
+            address = AnyOf("address", tuple(address_token(owner, key) for owner in scope.readable))
+            where = All((address, AnyOf("state", ACTIVE)))
         fields = [*BRIEF, "embedding"] if vectors else BRIEF
         found = [record_of(one) for one in await reading.everything(self._engine, where, fields)]
         found.sort(key=lambda record: (record.owner != scope.owner, record.owner is not None))
@@ -270,6 +273,15 @@ class SemanticStore:
             await self._writer.store(batch)
 
         await self._writer.alone(work)
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        async def work() -> dict[str, bool]:
+            batch = await self._writer.load([one.id for one in judged])
+            outcomes = {one.id: batch.judge(one) for one in judged}
+            await self._writer.store(batch)
+            return outcomes
+
+        return await self._writer.alone(work)
 
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         return await self._embedding.embed(seen)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from a2m_protocol.types import Draft
-from a2m_server.values import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Judged, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.rows import Row
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -53,6 +53,8 @@ class Buckets(Protocol):
     async def settle(self, named: Sequence[Named]) -> None:
         """Clear the arrival of records that have their etag."""
         ...
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]: ...
 
     def arrivals(self) -> AsyncIterator[list[str]]:
         """Ids of the records that have an arrival, some at a time, in no order."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Draft
-from a2m_server.values import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Judged, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.buckets import BucketPage, Request
 from a2m_working.claims import Claim, Claims
 from a2m_working.database import Database
@@ -100,6 +100,14 @@ class Cluster:
         await self._database.together(
             self._root(tag).settle([wanted[i] for i in ids]) for tag, ids in groups.items()
         )
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        wanted = {one.id: one for one in judged}
+        groups = _grouped(await self._claims.ids(list(wanted)))
+        done = await self._database.together(
+            self._root(tag).judge([wanted[i] for i in ids]) for tag, ids in groups.items()
+        )
+        return dict.fromkeys(wanted, False) | {i: kept for part in done for i, kept in part.items()}
 
     async def arrivals(self) -> AsyncIterator[list[str]]:
         async for tags in self._claims.buckets(None, _STEP):

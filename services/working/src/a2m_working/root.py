@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from a2m_protocol.types import Draft
-from a2m_server.values import Buried, Deleted, Named, Reason, Scope, SessionInfo, Tombstone, Written
+from a2m_server.values import Buried, Deleted, Judged, Named, Reason, Scope, SessionInfo, Tombstone, Written
 from a2m_working.buckets import PAGE_BYTES, BucketPage, Request
 from a2m_working.database import Argument, Database, by_name
 from a2m_working.layout import DAY_MS, bucket_tag, decode, encode, tombstone_of, tombstone_text, visibility
 from a2m_working.listing import forgotten, pairs
 from a2m_working.results import page_of, refusal_of, session_of, written_of
-from a2m_working.rows import Row, draft_arguments, row_of
+from a2m_working.rows import Row, draft_arguments, judged_text, row_of
 from a2m_working.settings import WorkingSettings
 
 STEP = 256
@@ -94,6 +94,16 @@ class Root:
         for name in named:
             arguments += [name.id, name.etag]
         await self._write("settle", arguments)
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        rows = {row.id: row for row in await self.read([one.id for one in judged], whole=False)}
+        arguments: list[Argument] = []
+        for one in judged:
+            row = rows.get(one.id)
+            text = "" if row is None or one.approved is None else judged_text(row, one)
+            arguments += [one.id, one.etag, one.status, text]
+        answer = await self._write("judge", arguments)
+        return {one.id: done == b"1" for one, done in zip(judged, answer, strict=True)}
 
     async def arrivals(self) -> AsyncIterator[list[str]]:
         async for ids in by_name(self._database, self._root + "n", STEP):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from a2m_protocol.clock import created_at_of, format_ms, parse_ms
 from a2m_protocol.types import Draft, Provenance, Record
 from a2m_server.records import MAX_ALIASES
+from a2m_server.values import Judged
 from a2m_working.layout import bucket_tag, encode
 
 _BODY = {
@@ -95,6 +96,13 @@ def row_of(parts: Sequence[bytes]) -> Row:
     return Row(fields, vector, features.decode() if features else None)
 
 
+def judged_text(row: Row, judged: Judged) -> str:
+    """The JSON of a row's record with who approved of it."""
+    body = {name: value for name, value in row.fields.items() if name in _BODY}
+    body["provenance"] = {**(body.get("provenance") or {}), "approved": judged.approved}
+    return _text(body)
+
+
 def created_at(state: bytes) -> str:
     """The `created_at` in a state."""
     _, seq, created, *_ = json.loads(state)
@@ -110,12 +118,16 @@ def draft_arguments(draft: Draft, *, transfer: bool) -> list[str | bytes]:
         bucket_tag(draft.owner, draft.session),
         encode(draft.owner),
         encode(draft.session),
-        json.dumps(body, ensure_ascii=False, separators=(",", ":")),
+        _text(body),
         vector,
         draft.features or "",
         draft.key or "",
         json.dumps(_state(draft, transfer=transfer), ensure_ascii=False),
     ]
+
+
+def _text(body: dict[str, Any]) -> str:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
 def _state(draft: Draft, *, transfer: bool) -> list[str]:

@@ -13,6 +13,7 @@ _PARTS = {
     "bury": ("list", "ledger", "bury"),
     "count": ("list", "ledger", "count"),
     "settle": ("list", "ledger", "settle"),
+    "judge": ("list", "ledger", "judge"),
     "page": ("rows", "order", "page"),
     "graves": ("rows", "order", "graves"),
     "outline": ("rows", "order", "outline"),

@@ -66,7 +66,7 @@ class Selection:
         """Whether nothing but the scope narrows it."""
         selected = self.selected
         narrowed = selected.where or selected.arrived
-        named = (selected.ids, selected.key_prefix, selected.words)
+        named = (selected.ids, selected.key_prefix, selected.words, selected.statuses)
         return not narrowed and all(one is None for one in named)
 
     async def oldest(self, limit: int) -> list[Row]:
@@ -142,6 +142,7 @@ class Selection:
         return (
             selected.scope.sees(fields.get("owner"))
             and (not self.active or fields["status"] == "active")
+            and (selected.statuses is None or fields["status"] in selected.statuses)
             and (selected.ids is None or row.id in selected.ids)
             and (selected.key_prefix is None or beneath(key, selected.key_prefix))
             and (not selected.arrived or "arrival" in fields)
@@ -182,7 +183,8 @@ class Selection:
         """How many records to ask a pinned bucket for: exactly what is wanted if nothing else filters."""
         selected = self.selected
         bare = selected.where.without("session").without("owner") == Where()
-        exact = bare and not selected.arrived and selected.key_prefix is None and selected.words is None
+        narrowed = (selected.key_prefix, selected.words, selected.statuses)
+        exact = bare and not selected.arrived and all(one is None for one in narrowed)
         return min(REPLAY, self.enough) if exact and self.enough is not None else REPLAY
 
 

@@ -19,6 +19,7 @@ from a2m_server.values import (
     Forgotten,
     Found,
     Inspected,
+    Judged,
     Named,
     Page,
     Reason,
@@ -167,6 +168,9 @@ class WorkingStore:
     async def settle(self, named: Sequence[Named]) -> None:
         if named:
             await self._buckets.settle(named)
+
+    async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
+        return await self._buckets.judge(judged) if judged else {}
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         found = await remnants.find(self._database, self._settings.prefix, list(dict.fromkeys(ids)))

@@ -1,6 +1,7 @@
 """What every `TierStore` must do, as tests: a store's own tests subclass `TierContract`."""
 
 from a2m_server.contract.embedding import EmbeddingContract
+from a2m_server.contract.judging import JudgingContract
 from a2m_server.contract.languages import LanguageContract
 from a2m_server.contract.moves import MoveContract
 from a2m_server.contract.reads import ReadContract
@@ -21,5 +22,7 @@ __all__ = [
 ]
 
 
-class TierContract(WriteContract, ReadContract, MoveContract, RemnantContract, LanguageContract):
+class TierContract(
+    WriteContract, ReadContract, MoveContract, JudgingContract, RemnantContract, LanguageContract
+):
     """Subclass it and give a fixture `store` that yields an open, possibly already used, `TierStore`."""

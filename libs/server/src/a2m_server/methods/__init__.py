@@ -18,6 +18,7 @@ from a2m_server.methods import (
     reading,
     remnants,
     reorganizing,
+    review,
     sessions,
     writing,
 )
@@ -83,10 +84,14 @@ EXTENSIONS: Mapping[str, Extension] = {
     "memory/embed": Extension("embed", extensions.embed, PRIVILEGED, writes=True),
     "memory/reembed": Extension("reembed", reorganizing.reembed, PRIVILEGED, writes=True),
     "memory/settle": Extension("arrivals", extensions.settle, PRIVILEGED, writes=True),
+    "memory/judge": Extension("judge", extensions.judge, PRIVILEGED, writes=True),
     "memory/remnants": Extension("verify", remnants.remnants, PRIVILEGED, writes=False),
     "memory/erase": Extension("erase", remnants.erase, PRIVILEGED, writes=True),
     "memory/context": Extension("context", context.context, EVERYBODY, writes=False),
     "memory/trace": Extension("trace", lineage.trace, EVERYBODY, writes=False),
+    "memory/pending": Extension("review", review.pending, EVERYBODY, writes=False),
+    "memory/approve": Extension("review", review.approve, CURATORS, writes=True),
+    "memory/reject": Extension("review", review.reject, CURATORS, writes=True),
     "memory/purge": Extension("purge", lineage.purge, CURATORS, writes=True),
 }
 """Methods of our own."""

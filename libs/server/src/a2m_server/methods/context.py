@@ -13,7 +13,7 @@ from a2m_server.assemble import PARTS, Budget, Part, assemble
 from a2m_server.call import Call
 from a2m_server.methods.reading import silent
 from a2m_server.params import DEFAULT_RECALL, Params, kind_of
-from a2m_server.values import KEYED, Degraded, Filter, Found, Page, Search
+from a2m_server.values import ACTIVE, KEYED, Degraded, Filter, Found, Page, Search
 
 DEFAULTS: Mapping[Part, int] = {
     "transcript": 50,
@@ -79,7 +79,7 @@ async def _facts(call: Call, asked: _Asked) -> Found:
     if not tiers or not limit:
         return Found([])
     where = Where((_in("tier", *tiers), KEYED))
-    return await call.store.timeline(Page(Filter(call.scope, where), limit))
+    return await call.store.timeline(Page(Filter(call.scope, where, statuses=ACTIVE), limit))
 
 
 async def _episodes(call: Call, asked: _Asked, limit: int) -> Found:

@@ -13,12 +13,23 @@ from pydantic import Field, ValidationError
 
 from a2m_protocol.clock import MAX_SEQ, format_ms, parse_ms
 from a2m_protocol.errors import Json, JsonObject, invalid_params, scope_denied
-from a2m_protocol.types import MAX_FEATURES, MAX_NAME, Capability, Count, Model, Name, Text, Vector, explain
+from a2m_protocol.types import (
+    MAX_FEATURES,
+    MAX_NAME,
+    Capability,
+    Count,
+    Model,
+    Name,
+    Status,
+    Text,
+    Vector,
+    explain,
+)
 from a2m_server.call import Call, check_tiers
 from a2m_server.methods.reading import require_filter
 from a2m_server.params import checked
 from a2m_server.store import SearchingStore, TierStore
-from a2m_server.values import EVERYONE, Entry, Filter, Named, Reason, Seen, Tombstone
+from a2m_server.values import EVERYONE, Entry, Filter, Judged, Named, Reason, Seen, Tombstone
 
 MAX_ENTRIES = 1_000
 REASONS: Mapping[str, Reason] = {"forgotten": "forgotten", "moved": "moved", "undo": "undo"}
@@ -91,6 +102,16 @@ async def settle(call: Call) -> JsonObject:
     return {}
 
 
+async def judge(call: Call) -> JsonObject:
+    """Set the status of records that are named by id and etag; whether it was set, of each."""
+    judged = [Judged(**one.model_dump()) for one in _read(call, "records", _Judged)]
+    if len({one.id for one in judged}) < len(judged):
+        raise invalid_params("records: expected each id once")
+    await guard(call, [one.id for one in judged])
+    outcomes = await tier_of(call).judge(judged) if judged else {}
+    return {"outcomes": {**outcomes}}
+
+
 async def embed(call: Call) -> JsonObject:
     """Keep what a model saw in records that are named by id and etag; whether it was kept, of each."""
     seen = [Seen(**one.model_dump()) for one in _read(call, "records", _Seen)]
@@ -126,6 +147,11 @@ class _Seen(_Named):
     embedding: Vector
     embedding_model: Name
     features: Annotated[Text, Field(max_length=MAX_FEATURES)] | None = None
+
+
+class _Judged(_Named):
+    status: Status
+    approved: Name | None = None
 
 
 class _Tombstone(Model):

@@ -12,7 +12,7 @@ from a2m_server import prompt
 from a2m_server.call import Call
 from a2m_server.params import DEFAULT_RECALL
 from a2m_server.records import in_order_of_keys
-from a2m_server.values import KEYED, Degraded, Found, Page, Search
+from a2m_server.values import ACTIVE, KEYED, Degraded, Filter, Found, Page, Search
 
 ORDERS = ("seq", "key")
 """The orders of a timeline; the first is that of writing, and the default."""
@@ -22,6 +22,8 @@ async def recall(call: Call) -> JsonObject:
     params = call.params
     _require_filters(call)
     query = params.words("query")
+    if params.statuses() not in (None, ACTIVE):
+        raise invalid_params("status: a recall finds what is active; list what is not by memory/timeline")
     limit = _recall_limit(call)
     min_score = params.number("min_score")
     rendering = _rendering(call)
@@ -59,7 +61,7 @@ async def recall(call: Call) -> JsonObject:
 async def timeline(call: Call) -> JsonObject:
     _require_filters(call)
     rendering = _rendering(call)
-    page = Page(call.matching(), call.params.limit(), vectors=call.vectors)
+    page = Page(_believed(call.matching()), call.params.limit(), vectors=call.vectors)
     by_key = _ordered_by_key(call)
     if by_key:
         facts = replace(page.filter, where=Where((*page.filter.where.conditions, KEYED)))
@@ -73,6 +75,13 @@ async def timeline(call: Call) -> JsonObject:
     if rendering is not None:
         result |= rendering.render(found.records, newest_first=not by_key)
     return result
+
+
+def _believed(selected: Filter) -> Filter:
+    """What a timeline shows that is not asked for a status: of a named session all, else what is active."""
+    if selected.statuses is not None or selected.where.only("session") is not None:
+        return selected
+    return replace(selected, statuses=ACTIVE)
 
 
 MOST_CARRIED = 2_000_000

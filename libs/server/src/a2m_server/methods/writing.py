@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 from a2m_protocol.errors import Json, JsonObject, invalid_params
@@ -15,7 +16,7 @@ from a2m_server.methods.extensions import guard
 from a2m_server.methods.reading import require_filter, silent
 from a2m_server.store import TierStore
 from a2m_server.summarize import extract, newest
-from a2m_server.values import Filter, Page, Scope, Written
+from a2m_server.values import ACTIVE, Filter, Page, Scope, Written
 
 
 async def remember(call: Call) -> JsonObject:
@@ -32,6 +33,8 @@ async def remember(call: Call) -> JsonObject:
         for draft, wrote in zip(drafts, written, strict=True):
             _log(call, draft, wrote)
     result: JsonObject = {"ids": [wrote.id for wrote in written]}
+    if any(wrote.pending for wrote in written):
+        result["pending"] = [wrote.id for wrote in written if wrote.pending]
     if call.privileged:
         result["written"] = [_receipt(wrote) for wrote in written]
     return result
@@ -78,6 +81,8 @@ async def summarize(call: Call) -> JsonObject:
     require_filter(call, "key_prefix", Capability.KEYS)
     params = call.params
     selected = call.selected()
+    # What may not be believed yet would be, once it were condensed.
+    selected = replace(selected, statuses=selected.statuses or ACTIVE)
     into = call.tier("into")
     key = params.name("key") if call.has(Capability.KEYS) else None
     most = call.server.limits.max_recall_limit
@@ -124,7 +129,8 @@ def _log(call: Call, draft: Draft, wrote: Written) -> None:
             draft.owner,
             tier=wrote.tier if call.has(Capability.TIERS) else None,
             session=draft.session,
-            key=draft.key,
+            # What is pending may be kept beside the fact that has its key.
+            key=None if wrote.pending else draft.key,
             revision=wrote.revision,
         )
     )

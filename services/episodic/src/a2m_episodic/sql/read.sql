@@ -43,7 +43,7 @@ SELECT 1 AS one FROM buckets b WHERE b.elsewhere AND b.id IN ($buckets) LIMIT 1
 -- name: fetch
 SELECT $columns, v.vec
 FROM records r LEFT JOIN vectors v ON v.pk = r.pk AND %(vectors)s
-WHERE r.key = %(key)s AND $filter
+WHERE r.key = %(key)s AND r.status = 'active' AND $filter
 ORDER BY r.owner IS DISTINCT FROM %(owner)s::text, r.owner IS NOT NULL, r.seq, r.id
 LIMIT 1
 

@@ -101,6 +101,30 @@ WITH found AS MATERIALIZED (
 )
 UPDATE records r SET arrival = NULL FROM found WHERE r.pk = found.pk
 
+-- name: judge
+WITH found AS MATERIALIZED (
+    SELECT r.pk, r.id, n.status, n.approved
+    FROM records r
+    JOIN unnest(%(ids)s::text[], %(etags)s::text[], %(statuses)s::text[], %(approvals)s::text[])
+        AS n(id, etag, status, approved) ON r.id = n.id
+    WHERE replace(r.etag::text, '-', '') = n.etag
+    ORDER BY r.id
+    FOR UPDATE OF r
+), searched AS (
+    UPDATE lexical l SET active = found.status = 'active' FROM found WHERE l.pk = found.pk
+), compared AS (
+    UPDATE vectors v SET active = found.status = 'active' FROM found WHERE v.pk = found.pk
+)
+UPDATE records r SET
+    status = found.status,
+    etag = gen_random_uuid(),
+    provenance = CASE WHEN found.approved IS NULL THEN r.provenance ELSE
+        (coalesce(r.provenance, '{}')::jsonb || jsonb_build_object('approved', found.approved))::text END,
+    facts = CASE WHEN found.approved IS NULL THEN r.facts ELSE
+        r.facts || jsonb_build_object('provenance.approved', found.approved) END
+FROM found WHERE r.pk = found.pk
+RETURNING r.id
+
 -- name: reinforce
 WITH found AS MATERIALIZED (
     SELECT r.pk FROM records r WHERE $filter ORDER BY r.id FOR UPDATE

@@ -1,0 +1,59 @@
+"""`memory/pending`, `memory/approve` and `memory/reject`: what waits for evidence, and deciding on it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from a2m_protocol.errors import Json, JsonObject
+from a2m_protocol.where import Condition, Op, Where
+from a2m_server import events
+from a2m_server.call import Call
+from a2m_server.methods.reading import silent
+from a2m_server.store import ReviewedStore
+from a2m_server.values import Filter, Page
+
+SHOWN = 50
+CONTESTS = "provenance.contests"
+UNNAMED = "a caller without a name"
+
+
+async def pending(call: Call) -> JsonObject:
+    """The newest pending records, up to `limit` (50), oldest first; of `conflicts`, what contradicts facts.
+
+    The answer is {records, facts}: `facts` has, by key, the active ones that they contradict.
+    """
+    limit = min(call.params.limit() or SHOWN, call.server.limits.max_recall_limit)
+    conflicts = (Condition(CONTESTS, True, Op.EXISTS, (True,)),) if call.params.flag("conflicts") else ()
+    where = Where((*call.where().conditions, *conflicts))
+    selected = Filter(call.scope, where, call.key_prefix(), statuses=("pending",), tier=call.tier())
+    found = await call.store.timeline(Page(selected, limit))
+    contested = (r.provenance.contests for r in found.records if r.provenance is not None)
+    keys = [*dict.fromkeys(key for key in contested if key is not None)]
+    facts = await asyncio.gather(*(call.store.fetch(key, call.scope, vectors=False) for key in keys))
+    held = {key: one.record for key, one in zip(keys, facts, strict=True) if one.record is not None}
+    told: JsonObject = {key: call.wire([record])[0] for key, record in held.items()}
+    records: list[Json] = [*call.wire(found.records)]
+    return {"records": records, "facts": told, **silent(found.degraded)}
+
+
+async def approve(call: Call) -> JsonObject:
+    """Let pending records of `ids` be believed: {approved}, the ids of those that were pending."""
+    ids = list(dict.fromkeys(call.params.required_ids()))
+    by = call.peer.caller.name or UNNAMED
+    approved = await cast("ReviewedStore", call.store).approve(ids, call.writes, by) if ids else {}
+    return {"approved": [*approved]}
+
+
+async def reject(call: Call) -> JsonObject:
+    """Forget pending records of `ids`, and nothing else: {rejected}, the ids of those that were pending."""
+    ids = tuple(dict.fromkeys(call.params.required_ids()))
+    if not ids:
+        return {"rejected": []}
+    receipt = await call.store.forget(Filter(call.writes, ids=ids, statuses=("pending",)))
+    call.peer.removed += receipt.ids
+    if receipt.ids:
+        call.server.events.add(
+            events.forgotten({i: receipt.owners.get(i, events.UNKNOWN) for i in receipt.ids})
+        )
+    return {"rejected": [*receipt.ids]}

@@ -1,0 +1,231 @@
+"""What is pending, looked at again: approved by somebody, or because others say the same.
+
+Two records say the same when they have the same words in the same order. They do so independently when they
+name different sources or, where one names none, come from different sessions, and neither was derived from
+the other. A contradiction of a fact that has its key is kept beside it, without a key, and takes its place
+when it is approved.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from a2m_protocol.errors import scope_denied
+from a2m_protocol.types import EVIDENCE, Draft, Provenance, Record, Status
+from a2m_retrieval.text import index_words, query_words
+from a2m_router import merge
+from a2m_router.belief import Belief, Rule
+from a2m_router.coordination import Readers
+from a2m_router.counts import Counts
+from a2m_router.listing import PAGE, any_of, every_entry, first_entries, group_members
+from a2m_router.policy import Unit
+from a2m_router.tiers import Member, Tiers, ask, ask_all
+from a2m_router.writes import Placer
+from a2m_server.drafts import new_id
+from a2m_server.records import is_callers
+from a2m_server.values import EVERYONE, Entry, Filter, Judged, Page, Scope
+
+ATTEMPTS = 5
+CHECKED = 100
+"""Records of a tier for which one sweep looks for evidence."""
+LOOKED = 100
+"""The newest records of a tier with all words of another that are looked at."""
+MOST_WORDS = 100
+"""Words of a record from which on nobody but a curator approves it."""
+
+COPIED = ("content", "role", "metadata", "group", "session", "owner", "uri", "media_type")
+
+
+class Reviewer:
+    """Finds evidence, and approves."""
+
+    def __init__(
+        self, tiers: Tiers, readers: Readers, placer: Placer, belief: Belief, counts: Counts
+    ) -> None:
+        self._tiers = tiers
+        self._readers = readers
+        self._placer = placer
+        self._belief = belief
+        self._counts = counts
+        self._reached: dict[str, tuple[int, str]] = {}
+
+    async def approve(self, ids: Sequence[str], scope: Scope, by: str) -> dict[str, str | None]:
+        """Let pending records of `ids` be believed; those that were, each with its owner."""
+        selected = Filter(scope, ids=tuple(dict.fromkeys(ids)), statuses=("pending",))
+        approved: dict[str, str | None] = {}
+        for member, records in await self._held(selected):
+            for record in records:
+                if await self._approve(record, member, by):
+                    approved[record.id] = record.owner
+        self._counts.reviewed.labels("approved").inc(len(approved))
+        return {i: approved[i] for i in ids if i in approved}
+
+    async def review(self) -> None:
+        """Look for evidence of some of the pending records of each tier, others each time."""
+        if not self._belief.doubts:
+            return
+        for member in self._tiers.movable():
+            after = self._reached.pop(member.name, None)
+            pending = Filter(EVERYONE, statuses=("pending",))
+            entries = await first_entries(member.store, pending, CHECKED, after)
+            if len(entries) == CHECKED:
+                self._reached[member.name] = (entries[-1].seq, entries[-1].id)
+            for record in await _read(member, entries):
+                await self._look(record, member)
+
+    async def admitted(self, moving: Sequence[Unit], source: Member, target: Member) -> list[Unit]:
+        """The units that a tier takes in as what may be believed; of many, some are looked at each time."""
+        if not self._belief.asks(target.name):
+            return [*moving]
+        some = [*moving] if len(moving) <= CHECKED else random.sample(moving, CHECKED)
+        entries = {entry.id: entry for unit in some for entry in unit.entries}
+        members = await group_members(source.store, entries.values())
+        groups: dict[tuple[str | None, str | None], set[str]] = {}
+        for entry in members:
+            groups.setdefault((entry.owner, entry.group), set()).add(entry.id)
+        records = await _read(source, {**entries, **{entry.id: entry for entry in members}}.values())
+        believed = {record.id for record in records if await self._admits(record, source, target)}
+        return [unit for unit in some if _whole(unit, groups) <= believed]
+
+    async def check_promoted(self, selected: Filter, target: Member) -> None:
+        """Raise -32005 where a tier would take in a record that is not to be believed yet."""
+        if not self._belief.asks(target.name):
+            return
+        for member, records in await self._held(selected):
+            moving = [] if member is target else records
+            held = [record.id for record in moving if not await self._admits(record, member, target)]
+            if held:
+                raise scope_denied(
+                    f"ids: the policy of {target.name} does not let in {len(held)} of them yet, such as "
+                    f"{held[0]!r}: have a curator write there what is to be believed"
+                )
+
+    async def _admits(self, record: Record, source: Member, target: Member) -> bool:
+        """Whether a record may enter as what is believed; evidence that is found for it is noted."""
+        rule = self._belief.rule(record, target.name)
+        if record.status != "active" or rule is Rule.CLOSED:
+            return False
+        if rule is Rule.OPEN:
+            return True
+        return await self._corroborated(record) and await self._judge(record, source, "active", EVIDENCE)
+
+    async def _look(self, record: Record, member: Member) -> None:
+        if record.status != "pending":
+            return
+        fact = await self._contested(record)
+        if fact is not None and _settles(fact, record):
+            if await self._judge(record, member, "superseded", None):
+                self._counts.reviewed.labels("settled").inc()
+        elif await self._corroborated(record) and await self._approve(record, member, EVIDENCE):
+            self._counts.reviewed.labels("corroborated").inc()
+
+    async def _approve(self, record: Record, member: Member, by: str) -> bool:
+        key = record.provenance.contests if record.provenance is not None else None
+        if key is None:
+            return await self._judge(record, member, "active", by)
+        await self._placer.write([_fact(record, key, member, by)], EVERYONE)
+        return await self._judge(record, member, "superseded", by)
+
+    async def _judge(self, record: Record, member: Member, status: Status, by: str | None) -> bool:
+        """Set the status of a record as it is, whatever was counted on it meanwhile."""
+        for _ in range(ATTEMPTS):
+            done = await member.store.judge([Judged(record.id, record.etag, status, by)])
+            if done.get(record.id):
+                return True
+            now = await member.store.read([record.id])
+            if not now or (now[0].content, now[0].status) != (record.content, record.status):
+                return False
+            record = now[0]
+        return False
+
+    async def _contested(self, record: Record) -> Record | None:
+        """The fact that a record contradicts."""
+        key = record.provenance.contests if record.provenance is not None else None
+        if key is None:
+            return None
+        found = await self._held(Filter(EVERYONE, any_of("key", [key], "owner", [record.owner])))
+        return next((fact for _, facts in found for fact in facts), None)
+
+    async def _corroborated(self, record: Record) -> bool:
+        """Whether enough others say the same; a tier that is silent gives no evidence."""
+        words = tuple(dict.fromkeys(query_words(record.content)))
+        if not 0 < len(words) <= MOST_WORDS:
+            return False
+        selected = Filter(Scope.of(record.owner), words=words, statuses=("active", "pending"))
+        with self._readers.reading():
+            answers, _ = await ask(
+                self._tiers.movable(), lambda member: member.store.timeline(Page(selected, LOOKED))
+            )
+        said = [*merge.distinct({tier: found.records for tier, found in answers.items()}).values()]
+        return witnesses(record, said) >= self._belief.trust.corroboration
+
+    async def _held(self, selected: Filter) -> list[tuple[Member, list[Record]]]:
+        """Matching records, each in the tier that has it; every tier must answer."""
+        members = {member.name: member for member in self._tiers.movable()}
+        with self._readers.reading():
+            entries = await ask_all([*members.values()], lambda member: every_entry(member.store, selected))
+            here = merge.furthest(entries)
+            read = await ask_all(
+                [members[tier] for tier in here], lambda member: _read(member, here[member.name])
+            )
+        return [(members[tier], records) for tier, records in read.items()]
+
+
+def witnesses(record: Record, said: Iterable[Record]) -> int:
+    """From how many origins beside its own `said` says what a record says.
+
+    Records that may have it from each other, directly or by way of others, are of one origin.
+    """
+    origins: list[list[Record]] = []
+    for one in [record, *(other for other in said if says_the_same(record, other))]:
+        own = [origin for origin in origins if not all(independent(one, other) for other in origin)]
+        apart = [origin for origin in origins if origin not in own]
+        origins = [*apart, [one, *(other for origin in own for other in origin)]]
+    return len(origins) - 1
+
+
+def says_the_same(one: Record, other: Record) -> bool:
+    """Whether two texts have the same words in the same order."""
+    return index_words(one.content) == index_words(other.content)
+
+
+def independent(one: Record, other: Record) -> bool:
+    """Whether two records do not have what they say from each other, as far as their provenance tells."""
+    mine, theirs = one.provenance or Provenance(), other.provenance or Provenance()
+    if one.id == other.id or one.id in (theirs.derived_from or ()) or other.id in (mine.derived_from or ()):
+        return False
+    if mine.source is not None and theirs.source is not None:
+        return mine.source != theirs.source
+    return None not in (one.session, other.session) and one.session != other.session
+
+
+def _settles(fact: Record, record: Record) -> bool:
+    """Whether the fact at a key is what a record said in its stead: nothing is left to decide."""
+    origin = fact.provenance or Provenance()
+    derived = record.id in (origin.derived_from or ())
+    return derived or (fact.status == "active" and says_the_same(fact, record))
+
+
+def _fact(record: Record, key: str, member: Member, by: str) -> Draft:
+    """The fact that a record becomes where it contradicted another."""
+    origin = record.provenance or Provenance()
+    update = {"contests": None, "approved": by, "derived_from": [record.id]}
+    fields: dict[str, object] = {name: getattr(record, name) for name in COPIED}
+    if is_callers(record):
+        fields["embedding"] = record.embedding
+    given = {"id": new_id(), "chosen": False, "key": key, "tier": member.name}
+    return Draft.model_validate({**fields, **given, "provenance": origin.model_copy(update=update)})
+
+
+def _whole(unit: Unit, groups: Mapping[tuple[str | None, str | None], set[str]]) -> set[str]:
+    """The ids of a unit, with those of its group that are not among what was earned."""
+    first = unit.entries[0]
+    others = groups.get((first.owner, first.group), set()) if first.group is not None else set[str]()
+    return {*unit.ids} | others
+
+
+async def _read(member: Member, entries: Iterable[Entry]) -> list[Record]:
+    ids = [entry.id for entry in entries]
+    parts = [await member.store.read(ids[at : at + PAGE]) for at in range(0, len(ids), PAGE)]
+    return [record for part in parts for record in part]
