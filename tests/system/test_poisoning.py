@@ -37,12 +37,15 @@ class Attacked:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def ask(self, token: str, method: str, **params: Any) -> Any:
+    def call(self, token: str, method: str, **params: Any) -> Any:
         bearer = (self.running.data.parent / token).read_text().strip()
         body = {"jsonrpc": "2.0", "id": 1, "method": f"memory/{method}", "params": params}
-        answer = self.http.post(
+        return self.http.post(
             self.running.url, json=body, headers={"Authorization": f"Bearer {bearer}"}
         ).json()
+
+    def ask(self, token: str, method: str, **params: Any) -> Any:
+        answer = self.call(token, method, **params)
         assert "error" not in answer, answer
         return answer["result"]
 
@@ -151,3 +154,95 @@ def test_a_planted_fact_is_traced_and_purged_and_does_not_come_back(
         assert MARK in here.everywhere()
         assert here.ask("editor.token", "purge", source="web")["forgotten"] == 1
         assert MARK not in here.everywhere()
+
+
+POLICY = """\
+tiers:
+  - {name: working, kind: working, capacity: 20, per_session: true, spill_to: episodic, policy: evidence}
+  - {name: episodic, kind: episodic, promote_to: semantic, promote_after: 1, policy: evidence}
+  - {name: semantic, kind: semantic, policy: evidence}
+  - {name: procedural, kind: procedural, policy: closed}
+trust:
+  principals: {agent: 0.9}
+  sources: {"web*": 0.1}
+  roles: {tool: 0.1}
+"""
+CLAIM = {"content": LIE, "key": "pharmacy", "tier": "semantic", "provenance": {"source": "web"}}
+
+
+def test_under_evidence_a_planted_fact_reaches_no_other_session(
+    launch: Callable[..., Any], tmp_path: Path, http: httpx.Client
+) -> None:
+    (tmp_path / "federation.yaml").write_text(POLICY)
+    options = ("--auth", "--config", str(tmp_path / "federation.yaml"))
+    with launch(tmp_path, *options) as running:
+        (tmp_path / ".a2m").symlink_to(running.data)
+        here = Attacked(running, http)
+        (tmp_path / "you.token").symlink_to(running.data / "you.token")
+        for name, roles in TOKENS.items():
+            (tmp_path / f"{name}.token").write_text(here.a2m("token", "create", name, *roles))
+        known = {
+            "content": "Refills are ordered by phone",
+            "id": "known",
+            "key": "pharmacy",
+            "tier": "semantic",
+        }
+        here.ask("editor.token", "remember", records=[{**known, "owner": "agent"}])
+        web = {"source": "web"}
+        told = here.ask("agent.token", "remember", records=[{**INJECTED, "provenance": web}, TRUE])
+        assert told["pending"] == ["injected"]
+        # The agent is talked into a fact, a contradiction, a note elsewhere, and a procedure.
+        for record in (
+            {**CLAIM, "id": "new", "key": "pharmacy/site"},
+            {**CLAIM, "id": "lie", "session": "monday"},
+            {**NOTE, "provenance": web},
+        ):
+            here.ask("agent.token", "remember", records=[record])
+        refused = here.call("agent.token", "remember", records=[{"content": MARK, "tier": "procedural"}])
+        assert refused["error"]["code"] == -32005
+        here.ask("agent.token", "session/close", session="monday")
+        here.ask("you.token", "consolidate")
+        assert MARK in json.dumps(here.ask("agent.token", "timeline", where={"session": "monday"}))
+        check_unreached(here)
+
+        waiting = json.loads(here.a2m("pending", "--json", token="agent.token"))
+        assert {r["id"] for r in waiting["records"]} == {"injected", "new", "lie", "echo"}
+        shown = here.a2m("pending", "--conflicts", token="editor.token")
+        assert "lie" in shown
+        assert "against" in shown
+        assert "Refills are ordered by phone" in shown
+        denied = here.call("agent.token", "approve", ids=["lie"])
+        assert denied["error"]["code"] == -32005
+        here.a2m("reject", "new", "--json", token="editor.token")
+    with launch(tmp_path, *options) as running:
+        here = Attacked(running, http)
+        here.ask("you.token", "consolidate")
+        check_unreached(here)
+        # The same page again, in another session, is no evidence; what a user says in one is.
+        here.ask("agent.token", "remember", records=[{**CLAIM, "id": "again", "session": "friday"}])
+        here.ask("you.token", "consolidate")
+        check_unreached(here)
+        said = {"content": LIE, "id": "said", "role": "user", "session": "sunday"}
+        here.ask("agent.token", "remember", records=[said])
+        here.ask("you.token", "consolidate")
+        fact = here.ask("agent.token", "fetch", key="pharmacy")["record"]
+        assert (fact["content"], fact["provenance"]["approved"]) == (LIE, "evidence")
+        here.ask("editor.token", "purge", source="web")
+        assert here.ask("agent.token", "fetch", key="pharmacy")["record"] is None
+        audited = (running.data / "audit.jsonl").read_text()
+        assert '"memory/reject"' in audited
+        assert '"memory/approve"' in audited, "what was denied"
+        assert MARK not in audited
+
+
+def check_unreached(here: Attacked) -> None:
+    """Nothing of the lie in the context of another session, in any recall, or among the facts."""
+    asked = {"session": "tuesday", "query": LIE, "task": LIE}
+    for answer in (
+        here.ask("agent.token", "context", **asked),
+        here.ask("agent.token", "recall", query=LIE, limit=100, explain=True),
+        here.ask("agent.token", "timeline", order="key"),
+        here.ask("agent.token", "fetch", key="pharmacy/site"),
+    ):
+        assert MARK not in json.dumps(answer)
+    assert here.ask("agent.token", "fetch", key="pharmacy")["record"]["id"] == "known"

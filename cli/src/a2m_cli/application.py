@@ -7,7 +7,16 @@ from collections.abc import Sequence
 
 import typer
 
-from a2m_cli.commands import carrying, keeping, lineage, operating, reading, tokens, writing
+from a2m_cli.commands import (
+    carrying,
+    keeping,
+    lineage,
+    operating,
+    reading,
+    reviewing,
+    tokens,
+    writing,
+)
 from a2m_cli.connection import CliError
 
 _RUNNING = "Run"
@@ -47,6 +56,9 @@ def create() -> typer.Typer:
         reading.describe,
         lineage.trace,
         lineage.purge,
+        reviewing.pending,
+        reviewing.approve,
+        reviewing.reject,
     ):
         app.command(rich_help_panel=_REMEMBERING)(command)
     app.command("import", rich_help_panel=_CARRYING)(carrying.import_)

@@ -89,6 +89,9 @@ def capabilities(described: JsonObject) -> list[str]:
     return [name for name in told if isinstance(name, str)] if isinstance(told, list) else []
 
 
+_CURATED = frozenset({"purge", "approve", "reject"})
+
+
 def require_extensions(described: JsonObject, names: Collection[str], purpose: str) -> None:
     """Raise `CliError` unless a server has our extensions `names`, and for us too.
 
@@ -100,7 +103,7 @@ def require_extensions(described: JsonObject, names: Collection[str], purpose: s
         raise CliError(f"this server cannot {purpose}: it does not have the extension {', '.join(missing)}")
     ours = {f"memory/{name}" for name in names} <= methods
     if not ours and "list" in extensions and "memory/list" not in methods:
-        who = "curators and operators" if "purge" in names else "operators"
+        who = "curators and operators" if {*names} & _CURATED else "operators"
         raise CliError(f"this server lets {who} alone {purpose}: give it their token with --token-file")
 
 

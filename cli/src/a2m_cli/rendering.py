@@ -168,6 +168,23 @@ def show_trace(out: Console, record_id: str, result: JsonObject) -> None:
         out.print(_step(one, "into"), soft_wrap=True)
 
 
+def show_pending(out: Console, result: JsonObject) -> None:
+    """What is pending, each with where it comes from, and with the fact that it contradicts."""
+    records = objects(result.get("records"))
+    if not records:
+        out.print("nothing is pending")
+    facts = cast("JsonObject", result.get("facts") or {})
+    for record in records:
+        show_records(out, [record])
+        out.print(Text(_INDENT + _origin(record), style="dim"), soft_wrap=True)
+        origin = record.get("provenance")
+        key = origin.get("contests") if isinstance(origin, dict) else None
+        fact = facts.get(key) if isinstance(key, str) else None
+        if isinstance(fact, dict):
+            out.print(Text(f"{_INDENT}against  ") + _heading(fact), soft_wrap=True)
+            out.print(Text(_INDENT * 2 + safe(fact.get("content")), style="dim"), soft_wrap=True)
+
+
 def _step(record: JsonObject, way: str) -> Text:
     indent = _INDENT * int(cast("int", record.get("depth") or 1))
     if record.get("gone"):

@@ -55,7 +55,9 @@ from a2m_server.values import (
     Written,
 )
 
-EXTENSIONS = frozenset({"transfer", "list", "touch", "tombstones", "context", "trace", "purge", "review"})
+EXTENSIONS = frozenset(
+    ["transfer", "list", "touch", "tombstones", "context", "trace", "purge", "pending", "approve", "reject"]
+)
 ALL = frozenset(Capability)
 
 

@@ -94,6 +94,13 @@ def timeline(
     order: Annotated[
         str | None, typer.Option("--order", help="seq, that of writing, or key: facts alone, by key.")
     ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status",
+            help="pending, superseded or archived instead of active; of a session, all are shown without it.",
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: AsJson = False,
@@ -110,6 +117,7 @@ def timeline(
             embeddings=embeddings,
             prompt=prompt,
             order=order,
+            status=status,
         ),
     )
     _show(result, as_json=as_json, prompt=prompt)

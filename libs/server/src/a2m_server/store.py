@@ -203,7 +203,7 @@ class TieredStore(MemoryStore, Protocol):
 
 
 class ReviewedStore(TieredStore, Protocol):
-    """A store of tiers of which some ask for evidence: the extension `review`."""
+    """A store of tiers of which some ask for evidence: the extension `approve`."""
 
     async def approve(self, ids: Sequence[str], scope: Scope, by: str) -> Mapping[str, str | None]:
         """Let pending records be believed; those of `ids` that were, each with its owner.

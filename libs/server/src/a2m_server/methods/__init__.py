@@ -89,9 +89,9 @@ EXTENSIONS: Mapping[str, Extension] = {
     "memory/erase": Extension("erase", remnants.erase, PRIVILEGED, writes=True),
     "memory/context": Extension("context", context.context, EVERYBODY, writes=False),
     "memory/trace": Extension("trace", lineage.trace, EVERYBODY, writes=False),
-    "memory/pending": Extension("review", review.pending, EVERYBODY, writes=False),
-    "memory/approve": Extension("review", review.approve, CURATORS, writes=True),
-    "memory/reject": Extension("review", review.reject, CURATORS, writes=True),
+    "memory/pending": Extension("pending", review.pending, EVERYBODY, writes=False),
+    "memory/approve": Extension("approve", review.approve, CURATORS, writes=True),
+    "memory/reject": Extension("reject", review.reject, CURATORS, writes=True),
     "memory/purge": Extension("purge", lineage.purge, CURATORS, writes=True),
 }
 """Methods of our own."""
