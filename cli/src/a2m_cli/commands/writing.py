@@ -80,6 +80,9 @@ def remember(
         ids = result.get("ids")
         for written in ids if isinstance(ids, list) else []:
             rendering.console().print(rendering.safe(written), soft_wrap=True)
+        if result.get("pending"):
+            note = "pending: no recall finds it before it is approved (a2m approve) or others say the same"
+            rendering.console(stderr=True).print(note, soft_wrap=True)
 
 
 def forget(
