@@ -17,7 +17,7 @@ import math
 import os
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,8 +42,10 @@ DEPTH = 20
 CUTS = (5, 10, 20)
 AT_ONCE = 2
 GRID = [
-    Weights(place=place, session=session, together=together)
-    for place, session, together in itertools.product((0.0, 0.1, 0.2), (0.3, 0.6, 0.9, 1.2), (2, 3))
+    Weights(place=place, sparse=sparse, session=session, together=together)
+    for place, sparse, session, together in itertools.product(
+        (0.0, 0.1, 0.2), (0.0, 0.2, 0.3, 0.4), (0.6, 0.9, 1.2), (2, 3)
+    )
 ]
 ROOMY = """\
 name: roomy
@@ -265,8 +267,9 @@ def reweighed(told: dict[str, Any], weights: Weights) -> list[str]:
     if not records or "nearness" not in parts[0]:
         return [r["id"] for r in records]
     near = [p["nearness"] for p in parts]
+    sparse = [p["sparse"] for p in parts] if "sparse" in parts[0] else None
     places = [(p["rank"] or 1_001) - 1 for p in parts]
-    evidence = weighed(near, places, [r.get("session") for r in records], weights)
+    evidence = weighed(near, sparse, places, [r.get("session") for r in records], weights)
     order = sorted(range(len(records)), key=lambda at: -evidence[at].score)
     return [records[at]["id"] for at in order]
 
@@ -356,7 +359,7 @@ async def conversed(most: int, embedder: LocalEmbedder) -> None:
     if len(told) > 1:
         print("  weights chosen without the conversation")
         show("router, left out", left_out(told))
-    print("  ranked by: " + str({t["ranked_by"] for asked in told.values() for _, t in asked}))
+    print(f"  ranked by: {dict(Counter(t['ranked_by'] for t, _ in took))}")
     latencies(took)
     print("  peak memory, MB:", memory)
 

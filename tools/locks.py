@@ -58,13 +58,15 @@ def _compile(uv: str, sources: list[str], target: str, hidden: list[str]) -> Non
 
 
 def _digest(members: dict[str, Path]) -> str:
-    """What the lock files answer to: the dependencies that the manifests ask for."""
+    """What the lock files answer to: the dependencies that the manifests ask for, and what overrides them."""
     asked: list[str] = []
     for folder in [ROOT, *members.values()]:
         manifest = tomllib.loads((folder / "pyproject.toml").read_text())
         project = manifest["project"]
         groups = manifest.get("dependency-groups", {})
-        wanted = [*project.get("dependencies", []), *groups.get("dev", [])]
+        extras = [word for extra in project.get("optional-dependencies", {}).values() for word in extra]
+        overrides = manifest.get("tool", {}).get("uv", {}).get("override-dependencies", [])
+        wanted = [*project.get("dependencies", []), *groups.get("dev", []), *extras, *overrides]
         asked.append(f"{project['name']}: {sorted(wanted)}")
     return hashlib.sha256("\n".join(sorted(asked)).encode()).hexdigest() + "\n"
 

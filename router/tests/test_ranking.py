@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,8 @@ from a2m_protocol.client import Client, LocalTransport
 from a2m_protocol.errors import unavailable
 from a2m_protocol.types import Draft, Provenance
 from a2m_retrieval.cross import CrossEncoder, RerankSettings
+from a2m_retrieval.embed import minilm
+from a2m_retrieval.embed.late import Tokens, unpacked
 from a2m_retrieval.embed.local import LocalEmbedder
 from a2m_router.federation import Federation
 from a2m_router.rankers import CrossRanker, Opinion, Placed, Query
@@ -25,7 +27,7 @@ from a2m_server.identity import LOCAL, Peer
 from a2m_server.memory import MemoryTier
 from a2m_server.params import Limits
 from a2m_server.records import record_of
-from a2m_server.values import EVERYONE, Filter, Found, Page, Search
+from a2m_server.values import EVERYONE, Filter, Found, Page, Search, Seen
 from conftest import CHAIN
 
 NOW = 2_000_000_000_000_000
@@ -205,10 +207,68 @@ async def test_the_model_ranks_what_several_tiers_found(federation: Federation) 
     assert answer.ranked_by == "rerank"
     assert answer.records[0].content == "My flight lands at noon."
     parts = answer.explained[answer.records[0].id]
-    assert {"tier", "rank", "nearness", "place", "session", "recency", "salience", "score"} == parts.keys()
+    evidence = {"nearness", "sparse", "place", "session", "recency", "salience"}
+    assert evidence | {"tier", "rank", "score"} == parts.keys()
+    assert all(0 <= float(str(part[name])) <= 1 for part in answer.explained.values() for name in evidence)
     assert {part: seconds >= 0 for part, seconds in answer.took.items()} == dict.fromkeys(
         ("embed", "tiers", "rank"), True
     )
+
+
+async def test_what_a_text_is_about_speaks_for_it(federation: Federation) -> None:
+    session = name()
+    ids = await told(federation, session, "Her flight lands at noon.", "Her cat sleeps at noon.")
+    answer = await federation.search(
+        Search(within(session), 4, text="When does the plane arrive?", explain=True)
+    )
+    flight, cat = (answer.explained[record_id]["sparse"] for record_id in ids)
+    assert float(str(flight)) > float(str(cat)) == 0
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(lambda tokens: Tokens(tokens.ids, tokens.states).packed(minilm.MODEL), id="no terms"),
+        pytest.param(lambda tokens: None, id="nothing"),
+        pytest.param(lambda tokens: "AqX/", id="three bytes"),
+        pytest.param(lambda tokens: tokens.packed(minilm.MODEL)[:80], id="cut off"),
+    ],
+)
+async def test_records_of_which_less_was_kept_are_ranked_with_the_others(
+    federation: Federation, stores: dict[str, MemoryTier], kept: Callable[[Tokens], str | None]
+) -> None:
+    session = name()
+    ids = await told(
+        federation, session, "The cello is in the attic.", "It rained all day.", "Lunch was late."
+    )
+    [record] = await stores["episodic"].read(ids[:1])
+    assert record.embedding is not None
+    seen = unpacked(record.features or "", minilm.MODEL, minilm.DIMENSIONS)
+    assert seen is not None
+    assert seen.terms is not None
+    told_anew = Seen(record.id, record.etag, record.embedding, minilm.MODEL, kept(seen))
+    assert await stores["episodic"].embed([told_anew]) == {record.id: True}
+    answer = await federation.search(Search(within(session), 3, text="Where is the cello?", explain=True))
+    assert answer.ranked_by == "rerank"
+    assert answer.records[0].id == ids[0]
+    assert all("sparse" in parts for parts in answer.explained.values())
+
+
+async def test_a_store_from_before_there_were_terms_is_ranked_without(
+    federation: Federation, stores: dict[str, MemoryTier]
+) -> None:
+    session = name()
+    ids = await told(federation, session, "It rained all day.", "The cello is in the attic.")
+    for record in await stores["episodic"].read(ids):
+        seen = unpacked(record.features or "", minilm.MODEL, minilm.DIMENSIONS)
+        assert seen is not None
+        assert record.embedding is not None
+        older = Tokens(seen.ids, seen.states).packed(minilm.MODEL)
+        await stores["episodic"].embed([Seen(record.id, record.etag, record.embedding, minilm.MODEL, older)])
+    answer = await federation.search(Search(within(session), 2, text="Where is the cello?", explain=True))
+    assert answer.ranked_by == "rerank"
+    assert [record.id for record in answer.records] == [*reversed(ids)]
+    assert not any("sparse" in parts for parts in answer.explained.values())
 
 
 async def test_a_move_keeps_what_the_model_saw(federation: Federation, stores: dict[str, MemoryTier]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from a2m_retrieval.embed import minilm
 from a2m_retrieval.embed.late import Tokens, filled, most_similar, unpacked
 from a2m_retrieval.embed.local import LocalEmbedder
+from a2m_retrieval.embed.terms import MOST
 from a2m_retrieval.rerank import Candidate, Evidence, Weights, rerank, weighed
 
 
@@ -47,7 +48,7 @@ async def test_what_is_kept_of_a_text_is_small_and_close_to_what_the_model_saw(
     [encoded] = await embedder.encode([text], kind="document")
     saw = await asked(embedder, text)
     assert encoded.features is not None
-    assert len(encoded.features) < 140 * len(saw.ids)
+    assert len(encoded.features) < 140 * len(saw.ids) + 4 * MOST + 8
     kept = unpacked(encoded.features, embedder.model, minilm.DIMENSIONS)
     assert kept is not None
     assert kept.states is not None
@@ -127,12 +128,14 @@ async def test_without_candidates_there_is_nothing_to_rank(embedder: LocalEmbedd
 
 
 def test_equal_evidence_keeps_the_order_of_the_stores() -> None:
-    evidence = weighed([0.0] * 4, [0, 1, 2, 3], [None] * 4, Weights())
+    evidence = weighed([0.0] * 4, None, [0, 1, 2, 3], [None] * 4, Weights())
     assert order(evidence) == [0, 1, 2, 3]
 
 
 def test_every_part_of_the_evidence_is_between_zero_and_one() -> None:
-    evidence = weighed([0.0, 0.5, 1.0], [0, 3, 1_000], ["a", "a", None], Weights())
-    for one in evidence:
-        for part in (one.nearness, one.place, one.session, one.score):
-            assert 0 <= part <= 1
+    for sparse in (None, [1.0, 0.0, 1.0]):
+        evidence = weighed([0.0, 0.5, 1.0], sparse, [0, 3, 1_000], ["a", "a", None], Weights())
+        assert [one.sparse for one in evidence] == (sparse or [None] * 3)
+        for one in evidence:
+            for part in (one.nearness, one.sparse or 0.0, one.place, one.session, one.score):
+                assert 0 <= part <= 1

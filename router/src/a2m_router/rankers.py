@@ -15,6 +15,7 @@ from a2m_router.vectors import Vectors, text_of
 
 if TYPE_CHECKING:
     from a2m_retrieval.embed.late import Tokens
+    from a2m_retrieval.rerank import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,12 @@ class Reranker:
         evidence = rerank(query, seen())
         if evidence is None or len(evidence) != len(candidates):
             return None
-        return [
-            Opinion(e.score, {"nearness": e.nearness, "place": e.place, "session": e.session})
-            for e in evidence
-        ]
+        return [Opinion(e.score, _parts(e)) for e in evidence]
+
+
+def _parts(evidence: Evidence) -> dict[str, float]:
+    parts = {"nearness": evidence.nearness, "place": evidence.place, "session": evidence.session}
+    return parts if evidence.sparse is None else parts | {"sparse": evidence.sparse}
 
 
 class CrossRanker:

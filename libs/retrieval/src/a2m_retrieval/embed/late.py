@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from a2m_retrieval.embed import terms as sparse
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT = 1
+FORMAT = 2
+WITHOUT_TERMS = 1
+"""The format now, with the terms of a text before its tokens, and that of texts whose terms are not known."""
 LEVELS = (-1.5, -0.5, 0.5, 1.5)
 """What two bits stand for, in standard deviations of a number of a random unit vector."""
 
@@ -41,11 +45,12 @@ share of them is farther. Nothing is known of it, so that it must not pass for n
 class Tokens:
     """The tokens of a text: their `ids` in the model's vocabulary and, where known, their unit `states`.
 
-    Of shapes (tokens,) and (tokens, width).
+    Of shapes (tokens,) and (tokens, width). `terms` are what the text is about, where that is known.
     """
 
     ids: NDArray[numpy.uint16]
     states: NDArray[numpy.float32] | None = None
+    terms: sparse.Terms | None = None
 
     def packed(self, model: str) -> str:
         """As text, to be kept with a record; raises `ValueError` without states."""
@@ -57,22 +62,30 @@ class Tokens:
             codes += scaled > bound
         four = codes.reshape(len(self.ids), -1, 4)
         bits = four[..., 0] | four[..., 1] << 2 | four[..., 2] << 4 | four[..., 3] << 6
-        return base64.b64encode(_header(model) + self.ids.astype("<u2").tobytes() + bits.tobytes()).decode()
+        front = _header(FORMAT if self.terms is not None else WITHOUT_TERMS, model)
+        if self.terms is not None:
+            front += self.terms.packed()
+        return base64.b64encode(front + self.ids.astype("<u2").tobytes() + bits.tobytes()).decode()
 
 
 def unpacked(features: str, model: str, width: int) -> Tokens | None:
-    """What `Tokens.packed` made with the same model; None for what another made."""
+    """What `Tokens.packed` made with the same model; None for what another made.
+
+    Terms are left out where they were not kept, or were weighed by another model than now.
+    """
     try:
         held = base64.b64decode(features, validate=True)
+        front, held = held[:HEADER], held[HEADER:]
+        terms, size = sparse.unpacked(held) if front == _header(FORMAT, model) else (None, 0)
     except (binascii.Error, ValueError):
         return None
     each = ID + width // 4
-    count, rest = divmod(len(held) - HEADER, each)
-    if rest or count < 1 or held[:HEADER] != _header(model):
+    count, rest = divmod(len(held) - size, each)
+    if rest or count < 1 or front not in (_header(FORMAT, model), _header(WITHOUT_TERMS, model)):
         return None
-    ids = numpy.frombuffer(held, "<u2", count, HEADER)
-    bits = numpy.frombuffer(held, numpy.uint8, count * width // 4, HEADER + ID * count)
-    return Tokens(ids, _table(width)[bits].reshape(count, width))
+    ids = numpy.frombuffer(held, "<u2", count, size)
+    bits = numpy.frombuffer(held, numpy.uint8, count * width // 4, size + ID * count)
+    return Tokens(ids, _table(width)[bits].reshape(count, width), terms)
 
 
 def most_similar(query: Tokens, documents: Sequence[Tokens]) -> NDArray[numpy.float32]:
@@ -94,17 +107,17 @@ def most_similar(query: Tokens, documents: Sequence[Tokens]) -> NDArray[numpy.fl
     return nearest
 
 
-def filled(nearest: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
-    """`most_similar` of all documents, with a number for what is not known."""
+def filled(nearest: NDArray[numpy.float32], absent: float = ABSENT) -> NDArray[numpy.float32]:
+    """`most_similar` of all documents, with a number for what is not known: at most `absent`."""
     seen = nearest[~numpy.isnan(nearest).any(axis=1)]
-    worth = numpy.full(nearest.shape[1], ABSENT, numpy.float32)
+    worth = numpy.full(nearest.shape[1], absent, numpy.float32)
     if len(seen):
         worth = numpy.minimum(worth, numpy.quantile(seen, UNSEEN, axis=0).astype(numpy.float32))
     return numpy.where(numpy.isnan(nearest), worth, nearest)
 
 
-def _header(model: str) -> bytes:
-    return bytes([FORMAT]) + hashlib.blake2b(model.encode(), digest_size=HEADER - 1).digest()
+def _header(form: int, model: str) -> bytes:
+    return bytes([form]) + hashlib.blake2b(model.encode(), digest_size=HEADER - 1).digest()
 
 
 @cache

