@@ -1,9 +1,9 @@
 """The hot path with authentication and without, by turns in one run; the goal is a difference within 10%.
 
 Two federations run beside each other: one asks for tokens and keeps an audit log, as `a2m up --auth` has it,
-and an agent calls it with a token of its own. A turn writes two records and replays the newest fifty of its
-session. Rounds alternate, and which federation is first does too, so that whatever else the machine does
-meets both.
+with a quota of bytes, and an agent calls it with a token of its own. A turn writes two records and replays
+the newest fifty of its session. Rounds alternate, and which federation is first does too, so that whatever
+else the machine does meets both.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ PER_SESSION = 25
 """Turns of a session: two records each, so that fifty are replayed at its end."""
 TEXT = "We could take the early train and be there before the market opens. " * 3
 NO_VECTORS = {"A2M_ROUTER_EMBEDDING__KIND": "none"}
+QUOTA = {"A2M_ROUTER_QUOTA": "10GB"}
 PARTS = ("remember", "timeline")
 
 
@@ -77,7 +78,7 @@ async def run(plain: Running, authenticated: Running) -> None:
 def main() -> None:
     with (
         federation(**NO_VECTORS) as plain,
-        federation(None, "--auth", port_base=PORT_BASE + 100, **NO_VECTORS) as authenticated,
+        federation(None, "--auth", port_base=PORT_BASE + 100, **NO_VECTORS, **QUOTA) as authenticated,
     ):
         asyncio.run(run(plain, authenticated))
 

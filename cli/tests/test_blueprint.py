@@ -65,3 +65,10 @@ def test_tiers_that_make_no_federation_are_refused(tiers: str, complaint: str) -
 def test_a_base_without_room_for_the_ports_is_refused(base: int) -> None:
     with pytest.raises(BlueprintError, match="--port-base"):
         Blueprint(Path("/data"), base)
+
+
+def test_redaction_is_the_router_s_and_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+    assert "A2M_ROUTER_REDACT" not in Blueprint(tmp_path).settings("router")
+    redacting = Blueprint(tmp_path, redact=True)
+    assert redacting.settings("router")["A2M_ROUTER_REDACT"] == "credentials"
+    assert not any("REDACT" in name for name in redacting.settings("episodic", "url"))

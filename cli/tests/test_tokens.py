@@ -79,14 +79,15 @@ def test_a_token_is_printed_once_and_alone_and_is_kept_nowhere(cli: Cli, file: P
 def test_what_is_asked_for_is_what_is_listed(cli: Cli, file: Path) -> None:
     assert cli("token", "list", "--data", str(file.parent), status=1) == ""
     options = ("--owner", "acme", "--role", "curator", "--role", "reader", "--read", "b", "--read", "c/d")
-    made(cli, file, "desk", *options, "--no-pooled")
+    made(cli, file, "desk", *options, "--no-pooled", "--quota", "2GiB")
     [told] = listed(cli, file)
-    assert {name: told[name] for name in ("name", "owner", "roles", "reads", "pooled")} == {
+    assert {name: told[name] for name in ("name", "owner", "roles", "reads", "pooled", "quota")} == {
         "name": "desk",
         "owner": "acme",
         "roles": ["reader", "curator"],
         "reads": ["b", "c/d"],
         "pooled": False,
+        "quota": 2 * 2**30,
     }
     assert [(t["state"], t["expires"]) for t in told["tokens"]] == [("valid", None)]
 
@@ -97,6 +98,7 @@ def test_what_is_asked_for_is_what_is_listed(cli: Cli, file: Path) -> None:
         (["create", "x", "--role", "king"], "--role"),
         (["create", "x", "--read", "*"], "takes the role"),
         (["create", "x", "--expires", "soon"], "--expires"),
+        (["create", "x", "--quota", "much"], "--quota 'much': expected a size"),
         (["create", ""], "no such principal"),
         (["rotate", "x", "--grace", "1w"], "--grace"),
     ],

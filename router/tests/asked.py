@@ -294,6 +294,7 @@ def polls() -> Iterator[Ask]:
 
 TABLE: Mapping[str, Callable[[], Iterator[Ask]]] = {
     "describe": lambda: with_owners({"protocol": "a2m/0.1"}),
+    "held": lambda: with_owners({}),
     "recall": recalls,
     "timeline": timelines,
     "fetch": keys,

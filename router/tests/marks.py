@@ -140,6 +140,7 @@ READS = frozenset(
         "context",
         "trace",
         "pending",
+        "held",
     ]
 )
 WRITES = frozenset(

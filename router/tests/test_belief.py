@@ -91,6 +91,8 @@ def test_the_least_of_what_names_a_record_is_its_trust(one: Record, trust: float
     )
     assert known.of(one) == trust
     assert known.knows
+    derived = (one.provenance or Provenance()).model_copy(update={"origins": ["web/x"], "source": None})
+    assert known.of(one.model_copy(update={"provenance": derived})) == 0.1
 
 
 def test_a_trusted_source_needs_no_evidence_but_closed_is_closed() -> None:
@@ -153,8 +155,10 @@ def test_independent_is_another_source_or_else_another_session(
 def test_what_was_derived_from_a_record_is_no_evidence_of_it() -> None:
     one = said(None, "s1")
     copy = record("It rains.", session="s2", provenance=Provenance(derived_from=[one.id]))
-    assert not independent(one, copy)
-    assert not independent(copy, one)
+    other = record("It rains.", session="s3", provenance=Provenance(ancestors=[one.id]))
+    third = record("It rains.", session="s4", provenance=Provenance(origins=["web"]))
+    for a, b in ((one, copy), (copy, one), (copy, other), (third, said("web", "s5"))):
+        assert not independent(a, b)
 
 
 def test_witnesses_are_independent_of_each_other_and_say_the_same() -> None:

@@ -196,6 +196,7 @@ def test_under_evidence_a_planted_fact_reaches_no_other_session(
             {**CLAIM, "id": "new", "key": "pharmacy/site"},
             {**CLAIM, "id": "lie", "session": "monday"},
             {**NOTE, "provenance": web},
+            {**FACT, "key": "pharmacy/page", "provenance": {"derived_from": ["injected"]}},
         ):
             here.ask("agent.token", "remember", records=[record])
         refused = here.call("agent.token", "remember", records=[{"content": MARK, "tier": "procedural"}])
@@ -206,7 +207,7 @@ def test_under_evidence_a_planted_fact_reaches_no_other_session(
         check_unreached(here)
 
         waiting = json.loads(here.a2m("pending", "--json", token="agent.token"))
-        assert {r["id"] for r in waiting["records"]} == {"injected", "new", "lie", "echo"}
+        assert {r["id"] for r in waiting["records"]} == {"injected", "new", "lie", "echo", "fact"}
         shown = here.a2m("pending", "--conflicts", token="editor.token")
         assert "lie" in shown
         assert "against" in shown

@@ -35,7 +35,8 @@ class BlueprintError(ValueError):
 class Blueprint:
     """Where everything of a federation is; `tiers` is in the order of the chain.
 
-    With `auth` the router takes nobody without a token.
+    With `auth` the router takes nobody without a token; with `redact` it takes credentials out of what is
+    written.
     """
 
     data: Path
@@ -44,12 +45,21 @@ class Blueprint:
     policy: Mapping[str, Mapping[str, Scalar]] = field(default_factory=lambda: _POLICY)
     configuration: Configuration | None = None
     auth: bool = False
+    redact: bool = False
 
     @classmethod
-    def of(cls, data: Path, port_base: int, configuration: Configuration, *, auth: bool = False) -> Self:
+    def of(
+        cls,
+        data: Path,
+        port_base: int,
+        configuration: Configuration,
+        *,
+        auth: bool = False,
+        redact: bool = False,
+    ) -> Self:
         """The federation of a configuration: its embedded tiers are run, and its policy is taken as it is."""
         tiers = tuple(kind for kind in TIERS if kind in configuration.embedded)
-        return cls(data, port_base, tiers, configuration=configuration, auth=auth)
+        return cls(data, port_base, tiers, configuration=configuration, auth=auth, redact=redact)
 
     def __post_init__(self) -> None:
         if not 1 <= self.port_base <= _LAST_PORT - max(_OFFSETS.values()):
@@ -110,6 +120,7 @@ class Blueprint:
         values = {"HOST": HOST, "PORT": str(self.port(service))}
         if service == ROUTER:
             values |= {"CONFIG": str(self.config_file), "TIER_TOKEN_FILE": str(self.token_file)}
+            values |= {"REDACT": "credentials"} if self.redact else {}
             if self.auth:
                 values |= {"PRINCIPALS_FILE": str(self.principals_file), "AUDIT_FILE": str(self.audit_file)}
         else:

@@ -20,6 +20,7 @@ from a2m_protocol.errors import JsonObject
 from a2m_protocol.types import explain
 from a2m_server.identity import Role
 from a2m_server.principals import Principal, Principals, Token, make_token, revoked, rotated
+from a2m_server.quota import bytes_of
 from a2m_server.register import Edit, RegisterError, editing, read
 
 YOU = "you"
@@ -46,6 +47,7 @@ def create(
     roles: Sequence[str] = (),
     reads: Sequence[str] = (),
     pooled: bool = True,
+    quota: int | None = None,
     lifetime_ms: int | None = None,
 ) -> Given:
     """Add a principal with a token; raises `CliError`, also where there is one of that name."""
@@ -55,6 +57,7 @@ def create(
         "owner": name if owner is None else owner,
         "reads": tuple(reads),
         "pooled": pooled,
+        "quota": quota,
         "tokens": (token,),
     }
     try:
@@ -112,6 +115,14 @@ def duration_ms(text: str, option: str) -> int:
     if match is None:
         raise CliError(f"{option} {text[:20]!r}: expected a number and s, m, h or d, as in 90d", WRONG_USAGE)
     return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def size(text: str) -> int:
+    """The bytes of `100MB` or `2GiB`; raises `CliError`."""
+    try:
+        return bytes_of(text)
+    except ValueError as error:
+        raise CliError(f"--quota {text[:20]!r}: {error}", WRONG_USAGE) from error
 
 
 def lifetime_ms(text: str) -> int:
@@ -187,6 +198,7 @@ def _wire(principal: Principal, now_ms: int) -> JsonObject:
         "roles": [role for role in Role if role in principal.roles],
         "reads": [*principal.reads],
         "pooled": principal.pooled,
+        "quota": principal.quota,
         "tokens": [
             {"id": t.id, "state": t.state(now_ms), "created": t.created, "expires": t.expires}
             for t in principal.tokens

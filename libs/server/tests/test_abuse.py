@@ -158,7 +158,7 @@ FRAMES = {
 
 @pytest.mark.parametrize("what", FRAMES)
 def test_what_can_be_read_in_two_ways_is_refused(serve: Any, what: str) -> None:
-    with serve(keep_alive=2, body_timeout=2) as served:
+    with serve(header_timeout=2, body_timeout=2) as served:
         got = answers(served.port, FRAMES[what])
         methods = [message["method"] for message in served.handler.seen if isinstance(message, dict)]
         print(f"{what}: {[status for status, _ in got] or 'hung up'}, handled {methods}")
@@ -270,7 +270,9 @@ def test_slow_clients_keep_nobody_waiting(serve: Any, tokens: tuple[Path, dict[s
         "bodies without a credential": (raw(b"", "Content-Length: 100000", length=False) + b"{", b" "),
         "slow chunks": (raw(b"", named, "Transfer-Encoding: chunked", length=False), b"1\r\n \r\n"),
     }
-    with serve(principals_file=path, keep_alive=60, body_timeout=60, shutdown_timeout=0) as served:
+    with serve(
+        principals_file=path, keep_alive=60, header_timeout=60, body_timeout=60, shutdown_timeout=0
+    ) as served:
         alone = statistics.median(waits(served, made["agent"], 0.5))
         for what, (begun, drop) in kinds.items():
             with slow(served.port, count, begun, drop):
@@ -287,7 +289,7 @@ def test_slow_clients_keep_nobody_waiting(serve: Any, tokens: tuple[Path, dict[s
 def test_slow_clients_are_given_up_in_time(serve: Any, tokens: tuple[Path, dict[str, str]]) -> None:
     path, made = tokens
     named = f"Authorization: Bearer {made['agent']}"
-    with serve(principals_file=path, keep_alive=1, body_timeout=1) as served:
+    with serve(principals_file=path, header_timeout=1, body_timeout=1) as served:
         for begun, drop in (
             (raw(b"", named)[:40], b"x"),
             (raw(b"", named, "Content-Length: 100000", length=False) + b"{", b" "),

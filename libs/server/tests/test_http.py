@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -220,13 +221,16 @@ def test_a_body_that_never_ends_is_408(serve: Any) -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"POST / HTTP/1.1\r\nHost: loc"])
 def test_a_connection_that_sends_no_whole_head_is_closed(serve: Any, begun: bytes) -> None:
-    with serve(keep_alive=1) as served:
+    with serve(header_timeout=0.5, keep_alive=60) as served:
         assert served.raw(begun) == b""
         assert served.call("memory/echo")["result"]
 
 
 def test_a_connection_lives_on_between_requests_and_over_a_long_one(serve: Any) -> None:
-    with serve(keep_alive=1) as served, socket.create_connection(("127.0.0.1", served.port)) as connection:
+    with (
+        serve(keep_alive=2, header_timeout=0.2) as served,
+        socket.create_connection(("127.0.0.1", served.port)) as connection,
+    ):
         slow = b'{"jsonrpc":"2.0","id":1,"method":"memory/slow","params":{"seconds":1.3}}'
         for call in (CALL, slow, CALL):
             connection.sendall(head(len(call)) + call)
@@ -235,6 +239,25 @@ def test_a_connection_lives_on_between_requests_and_over_a_long_one(serve: Any) 
                 chunk = connection.recv(65_536)
                 assert chunk
                 got += chunk
+
+
+def test_those_who_say_nothing_keep_nobody_out(serve: Any) -> None:
+    with serve(max_connections=20, header_timeout=60) as served, contextlib.ExitStack() as opened:
+        one = opened.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
+        one.sendall(head(len(CALL)) + CALL)
+        assert b" 200 " in one.recv(65_536)
+        silent = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
+            for _ in range(60)
+        ]
+        assert served.call("memory/echo")["result"]
+        one.sendall(head(len(CALL)) + CALL)
+        assert b" 200 " in one.recv(65_536)
+        # It is the oldest that made room.
+        with contextlib.suppress(ConnectionResetError):
+            assert silent[0].recv(1) == b""
+        silent[-1].sendall(head(len(CALL)) + CALL)
+        assert b" 200 " in silent[-1].recv(65_536)
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_body_disturbs_nobody(served: Any) -> None:

@@ -16,6 +16,7 @@ from a2m_router.settings import RouterSettings
 from a2m_router.shared import Shared
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
+from a2m_server import service
 from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.http import serve_handler
@@ -55,7 +56,8 @@ def dispatcher(
         trust=config.trust,
         cross_encoder=CrossEncoder(settings.rerank) if settings.rerank.url else None,
     )
-    return Dispatcher(federation, events=events)
+    tally = None if shared is None else shared.tally
+    return service.dispatcher(federation, settings, events=events, tally=tally)
 
 
 def _member(tier: TierConfig, settings: RouterSettings) -> Member:

@@ -74,8 +74,8 @@ class Trust(BaseModel):
 
     By `provenance.source` and principal (names, or beginnings that end in `*`), and by a record's role; what
     none of them names is trusted by `default`. The least of those that name it counts, for a source is only
-    what a client says. From `believed` on, no evidence is asked for. `corroboration` is how many independent
-    records have to say the same as one that is pending.
+    what a client says; so do the sources of what it was derived from. From `believed` on, no evidence is
+    asked for. `corroboration` is how many independent records have to say the same as one that is pending.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -107,8 +107,8 @@ class Trust(BaseModel):
         origin = one.provenance or Provenance()
         writer = _named(self.principals, origin.principal)
         writer = self.default if writer is None else writer
-        shares = (writer, _named(self.sources, origin.source), self.roles.get(one.role or ""))
-        return min(share for share in shares if share is not None)
+        said = [_named(self.sources, source) for source in sources_of(origin)]
+        return min(share for share in (writer, self.roles.get(one.role or ""), *said) if share is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,12 @@ class Belief:
 
 def _strictest(rules: Iterable[Rule]) -> Rule:
     return max(rules, key=[*Rule].index, default=Rule.OPEN)
+
+
+def sources_of(origin: Provenance) -> list[str]:
+    """All sources that a record has what it says from."""
+    own = [] if origin.source is None else [origin.source]
+    return [*own, *(origin.origins or ())]
 
 
 def contesting(draft: Draft, tier: str) -> Draft:

@@ -56,7 +56,19 @@ from a2m_server.values import (
 )
 
 EXTENSIONS = frozenset(
-    ["transfer", "list", "touch", "tombstones", "context", "trace", "purge", "pending", "approve", "reject"]
+    {
+        "transfer",
+        "list",
+        "touch",
+        "tombstones",
+        "context",
+        "trace",
+        "purge",
+        "pending",
+        "approve",
+        "reject",
+        "held",
+    }
 )
 ALL = frozenset(Capability)
 
@@ -191,6 +203,20 @@ class Federation:
     async def counts(self, scope: Scope) -> dict[str, int]:
         answers, _ = await ask(self._tiers.members, lambda member: member.store.counts(scope))
         return {tier: sum(counts.values()) for tier, counts in answers.items()}
+
+    async def held(self, owner: str | None) -> dict[str, int]:
+        """The bytes an owner holds in each tier of ours that answers.
+
+        The tiers below come first: what a move brings there meanwhile is not counted a second time where it
+        came from, for it is gone from there only when its copy is done.
+        """
+        held: dict[str, int] = {}
+        with self._readers.reading():
+            for member in reversed(self._tiers.movable()):
+                if member.info is None or "held" in member.info.extensions:
+                    answers, _ = await ask([member], lambda member: member.store.held(owner))
+                    held |= {name: sum(tiers.values()) for name, tiers in answers.items()}
+        return held
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         first_vectors = await self._check_width(drafts)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from a2m_protocol.errors import unavailable
+from a2m_protocol.errors import A2MError, after_forgetting, unavailable
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks, id_lock
 from a2m_router.listing import PAGE, every_entry
 from a2m_router.steps import Observer, unobserved
@@ -18,6 +18,9 @@ ROUNDS = 20
 
 @dataclass(slots=True)
 class _Receipt:
+    """What was removed; `begun` are those that may be gone from some tiers, and not yet from all."""
+
+    begun: list[str] = field(default_factory=list[str])
     owners: dict[str, str | None] = field(default_factory=dict[str, str | None])
     tiers: Counter[str] = field(default_factory=Counter[str])
 
@@ -50,11 +53,21 @@ class Forgetter:
     async def forget(self, selected: Filter) -> Forgotten:
         """Forget what matches now; what is written meanwhile is newer than the call and stays.
 
-        Raises a retryable error when a writable tier does not answer: what was already removed stays so.
+        Raises a retryable error when a writable tier does not answer: what was already removed stays so, and
+        is named in `data.forgotten`, and what may be, in `data.uncertain`.
         """
+        receipt = _Receipt()
+        try:
+            await self._forget_all(selected, receipt)
+        except A2MError as error:
+            if not receipt.owners and not receipt.begun:
+                raise
+            raise after_forgetting(error, [*receipt.owners], receipt.begun) from error
+        return Forgotten([*receipt.owners], receipt.tiers, receipt.owners)
+
+    async def _forget_all(self, selected: Filter, receipt: _Receipt) -> None:
         begun = self._clock()
         horizon = begun
-        receipt = _Receipt()
         for turn in range(ROUNDS):
             held = await self._resolve(selected)
             await self._reached("forget: resolved")
@@ -70,7 +83,6 @@ class Forgetter:
         else:
             raise unavailable("this forget", "what it selects is being moved about too fast")
         await self._forget_elsewhere(selected, begun, receipt)
-        return Forgotten([*receipt.owners], receipt.tiers, receipt.owners)
 
     async def _forget(
         self, selected: Filter, entries: Iterable[Entry], begun: int, horizon: int, receipt: _Receipt
@@ -84,10 +96,12 @@ class Forgetter:
             await self._reached("forget: locked")
             held = await self._resolve(replace(selected, ids=tuple(entry.id for entry in entries)))
             old = [entry for entry in held.entries.values() if entry.seq <= horizon]
+            receipt.begun = [entry.id for entry in old]
             for record_id, kept in (await self._bury(old, begun)).items():
                 if not kept:
                     receipt.owners[record_id] = held.entries[record_id].owner
                     receipt.tiers.update(held.tiers[record_id])
+            receipt.begun = []
             await self._reached("forget: buried")
 
     async def _resolve(self, selected: Filter) -> _Held:

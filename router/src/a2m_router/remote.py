@@ -193,6 +193,9 @@ class RemoteTier:
             params["after"] = list(after)
         return await self._ask("list", params, wire.entries)
 
+    async def held(self, owner: str | None) -> dict[str, int]:
+        return await self._ask("held", {"owner": owner}, wire.held)
+
     async def read(self, ids: Sequence[str]) -> list[Record]:
         return await self._ask("read", {"ids": list(ids)}, wire.records)
 

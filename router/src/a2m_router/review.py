@@ -2,8 +2,8 @@
 
 Two records say the same when they have the same words in the same order. They do so independently when they
 name different sources or, where one names none, come from different sessions, and neither was derived from
-the other. A contradiction of a fact that has its key is kept beside it, without a key, and takes its place
-when it is approved.
+the other, or both from a third. A contradiction of a fact that has its key is kept beside it, without a key,
+and takes its place when it is approved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from a2m_protocol.errors import scope_denied
 from a2m_protocol.types import EVIDENCE, Draft, Provenance, Record, Status
 from a2m_retrieval.text import index_words, query_words
 from a2m_router import merge
-from a2m_router.belief import Belief, Rule
+from a2m_router.belief import Belief, Rule, sources_of
 from a2m_router.coordination import Readers
 from a2m_router.counts import Counts
 from a2m_router.listing import PAGE, any_of, every_entry, first_entries, group_members
@@ -23,6 +23,7 @@ from a2m_router.policy import Unit
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.writes import Placer
 from a2m_server.drafts import new_id
+from a2m_server.origins import inherited
 from a2m_server.records import is_callers
 from a2m_server.values import EVERYONE, Entry, Filter, Judged, Page, Scope
 
@@ -192,12 +193,18 @@ def says_the_same(one: Record, other: Record) -> bool:
 
 def independent(one: Record, other: Record) -> bool:
     """Whether two records do not have what they say from each other, as far as their provenance tells."""
-    mine, theirs = one.provenance or Provenance(), other.provenance or Provenance()
-    if one.id == other.id or one.id in (theirs.derived_from or ()) or other.id in (mine.derived_from or ()):
+    if _line(one) & _line(other):
         return False
-    if mine.source is not None and theirs.source is not None:
-        return mine.source != theirs.source
+    mine, theirs = (sources_of(r.provenance or Provenance()) for r in (one, other))
+    if mine and theirs:
+        return not {*mine} & {*theirs}
     return None not in (one.session, other.session) and one.session != other.session
+
+
+def _line(record: Record) -> set[str]:
+    """The ids of a record and of all that it was derived from."""
+    origin = record.provenance or Provenance()
+    return {record.id, *(origin.derived_from or ()), *(origin.ancestors or ())}
 
 
 def _settles(fact: Record, record: Record) -> bool:
@@ -209,13 +216,13 @@ def _settles(fact: Record, record: Record) -> bool:
 
 def _fact(record: Record, key: str, member: Member, by: str) -> Draft:
     """The fact that a record becomes where it contradicted another."""
-    origin = record.provenance or Provenance()
     update = {"contests": None, "approved": by, "derived_from": [record.id]}
+    origin = inherited((record.provenance or Provenance()).model_copy(update=update), [record])
     fields: dict[str, object] = {name: getattr(record, name) for name in COPIED}
     if is_callers(record):
         fields["embedding"] = record.embedding
     given = {"id": new_id(), "chosen": False, "key": key, "tier": member.name}
-    return Draft.model_validate({**fields, **given, "provenance": origin.model_copy(update=update)})
+    return Draft.model_validate({**fields, **given, "provenance": origin})
 
 
 def _whole(unit: Unit, groups: Mapping[tuple[str | None, str | None], set[str]]) -> set[str]:

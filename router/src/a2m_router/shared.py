@@ -9,6 +9,7 @@ from a2m_router.eventstream import EventStream
 from a2m_router.leases import Leases
 from a2m_router.link import connect
 from a2m_router.roster import SharedReaders
+from a2m_router.tally import SharedTally
 
 
 class Shared:
@@ -23,6 +24,7 @@ class Shared:
         self.locks = Leases(self._redis, lease)
         self.readers = SharedReaders(self._redis, patience, lease / 10)
         self.events = EventStream(self._redis)
+        self.tally = SharedTally(self._redis)
 
     async def __aenter__(self) -> Self:
         try:

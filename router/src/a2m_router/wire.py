@@ -69,6 +69,7 @@ _Deletions = TypeAdapter(dict[str, Deleted])
 _Judged = TypeAdapter(list[Judged])
 _Seen = TypeAdapter(list[Seen])
 _Kept = TypeAdapter(dict[str, bool])
+_Held = TypeAdapter(dict[str, int])
 _Burials = TypeAdapter(dict[str, Buried])
 _Receipts = TypeAdapter(list[Written])
 _Objects = TypeAdapter(list[dict[str, Any]])
@@ -233,6 +234,10 @@ def burials(told: JsonObject) -> dict[str, Buried]:
 
 def kept(told: JsonObject) -> dict[str, bool]:
     return _Kept.validate_python(told["outcomes"])
+
+
+def held(told: JsonObject) -> dict[str, int]:
+    return _Held.validate_python(told["tiers"])
 
 
 def _record(fields: JsonObject) -> Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,10 @@ def up(
     auth: Annotated[
         bool, typer.Option("--auth", help="Take nobody without a token; `a2m token` makes them.")
     ] = False,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Take credentials out of what is written; needs a2m-server[redact]."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     ready_file: Annotated[
         Path | None,
@@ -42,14 +47,16 @@ def up(
 
     if config is not None and tiers is not None:
         raise CliError("--tiers: the tiers are those of --config; leave one of the two out", WRONG_USAGE)
+    if redact and find_spec("credsweeper") is None:
+        raise CliError("--redact needs CredSweeper: install a2m-server[redact]", WRONG_USAGE)
     folder = data.expanduser().absolute()
     try:
         if config is not None:
             given = read(config.expanduser().absolute(), TIERS)
-            blueprint = Blueprint.of(folder, port_base, given, auth=auth)
+            blueprint = Blueprint.of(folder, port_base, given, auth=auth, redact=redact)
         else:
             wanted = TIERS if tiers is None else parse_tiers(tiers)
-            blueprint = Blueprint(folder, port_base, wanted, auth=auth)
+            blueprint = Blueprint(folder, port_base, wanted, auth=auth, redact=redact)
     except (BlueprintError, ConfigurationError) as error:
         raise CliError(str(error), WRONG_USAGE) from error
     if blueprint.principals_file.exists() and not auth and not quiet:

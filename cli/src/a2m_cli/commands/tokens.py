@@ -43,6 +43,12 @@ def create(
         typer.Option("--read", help="Another owner whose records it may read, or *; may be repeated."),
     ] = None,
     no_pooled: Annotated[bool, typer.Option("--no-pooled", help="It does not see pooled records.")] = False,
+    quota: Annotated[
+        str | None,
+        typer.Option(
+            "--quota", help="How much its owner may hold for it to write: 100MB, 2GiB.", metavar="SIZE"
+        ),
+    ] = None,
     expires: Expires = None,
     file: File = None,
     data: Data = DATA,
@@ -60,6 +66,7 @@ def create(
         roles=role or [],
         reads=read or [],
         pooled=not no_pooled,
+        quota=None if quota is None else tokens.size(quota),
         lifetime_ms=_lifetime(expires),
     )
     _show(given)

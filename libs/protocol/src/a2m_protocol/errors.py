@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -81,6 +82,21 @@ def embedding_mismatch(expected: int, got: int) -> A2MError:
 def unavailable(what: str, why: str) -> A2MError:
     """A dependency is down: -32603 with `data.retryable: true`."""
     return A2MError(Code.INTERNAL, f"{what} is not available: {why}; try again", {"retryable": True})
+
+
+def after_forgetting(error: A2MError, ids: Sequence[str], uncertain: Sequence[str] = ()) -> A2MError:
+    """The failure of a forget, which says in `data.forgotten` what it has removed all the same.
+
+    `data.uncertain` has those of which it was about to remove what is in each tier.
+    """
+    told: JsonObject = {"forgotten": [*ids], "uncertain": [*uncertain]}
+    return A2MError(error.code, error.message, {**(error.data or {}), **told})
+
+
+def already_forgotten(error: A2MError) -> list[str]:
+    """What a forget that failed has removed, as `after_forgetting` says it."""
+    told = (error.data or {}).get("forgotten")
+    return [i for i in told if isinstance(i, str)] if isinstance(told, list) else []
 
 
 class TransportError(A2MError):

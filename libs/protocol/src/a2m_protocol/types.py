@@ -130,14 +130,18 @@ class Model(BaseModel):
 
 MAX_SOURCES = 1_000
 
+Names = Annotated[list[Name], Field(min_length=1, max_length=MAX_SOURCES)]
+
 
 class Provenance(Model):
     """Where a record came from.
 
     `source` and the ids `derived_from` are the client's to say; who wrote it (`principal`), with what
     `authority` (the greatest of its roles), through which `method` and `client`, and when it was last written
-    (`at`) is asserted by the server that took it in. `contests` is the key of a fact that a record
-    contradicts, and `approved` who found that it may be believed: a curator, or `EVIDENCE`.
+    (`at`) is asserted by the server that took it in. So is what it has from those that it was derived from,
+    which outlives them: all their sources (`origins`), and the ids that they were derived from in turn
+    (`ancestors`, the nearest first). `contests` is the key of a fact that a record contradicts, and
+    `approved` who found that it may be believed: a curator, or `EVIDENCE`.
     """
 
     source: Name | None = None
@@ -148,7 +152,9 @@ class Provenance(Model):
     authority: Name | None = None
     contests: Name | None = None
     approved: Name | None = None
-    derived_from: Annotated[list[Name], Field(min_length=1, max_length=MAX_SOURCES)] | None = None
+    derived_from: Names | None = None
+    origins: Names | None = None
+    ancestors: Names | None = None
 
 
 EVIDENCE = "evidence"

@@ -20,7 +20,10 @@ OPAQUE = frozenset({"metadata", "embedding", "score", "provenance"})
 SOURCE = "provenance.source"
 AT = "provenance.at"
 SOURCES = "provenance.derived_from"
-"""The one field that holds several values: it equals each of them."""
+ORIGINS = "provenance.origins"
+ANCESTORS = "provenance.ancestors"
+SEVERAL = frozenset({SOURCES, ORIGINS, ANCESTORS})
+"""The fields that hold several values: they equal each of them."""
 MAX_CONDITIONS = 64
 MAX_VALUES = 1_000
 
@@ -145,7 +148,7 @@ def _holds(condition: Condition, held: object) -> bool:
 
 
 def _equal(field: str, held: object, wanted: Scalar) -> bool:
-    if field == SOURCES and isinstance(held, list):
+    if field in SEVERAL and isinstance(held, list):
         return wanted in cast("list[object]", held)
     return same(held, wanted)
 
@@ -181,8 +184,8 @@ def _operator(field: str, metadata: bool, name: str, operand: object) -> Conditi
             raise invalid_params(f"where.{field}.in: expected an array")
         return _any_of(field, metadata, cast("list[object]", operand))
     value = _scalar(field, metadata, operand)
-    if field == SOURCES and op not in (Op.NE, Op.EXISTS):
-        raise invalid_params(f"where.{field}.{op}: ids have no order: use in, ne or exists")
+    if field in SEVERAL and op not in (Op.NE, Op.EXISTS):
+        raise invalid_params(f"where.{field}.{op}: it holds several values: use in, ne or exists")
     if op is Op.EXISTS and not isinstance(value, bool):
         raise invalid_params(f"where.{field}.exists: expected true or false")
     if op is Op.PREFIX and not isinstance(value, str):

@@ -35,7 +35,7 @@ def entry_of(message: object, response: JsonObject | None, peer: Peer) -> JsonOb
     outcome = _outcome(response)
     params, result = _object(request.get("params")), _object((response or {}).get("result"))
     if outcome != Code.SCOPE_DENIED:
-        changed = bool(peer.removed) or bool(_stays(response))
+        changed = bool(peer.removed) or bool(_stays(response)) or bool(_uncertain(response))
         if method not in AUDITED or (outcome in HARMLESS and not changed):
             return None
         if method == "memory/tombstones" and "tombstones" not in params:
@@ -52,6 +52,8 @@ def entry_of(message: object, response: JsonObject | None, peer: Peer) -> JsonOb
     ids = told or _named(params)
     if ids:
         entry |= {"ids": [*ids[:MAX_IDS]], "count": len(ids)}
+    if uncertain := _uncertain(response):
+        entry["uncertain"] = [*uncertain[:MAX_IDS]]
     if params.get("dry") is True:
         entry["dry"] = True
     entry |= {name: value[:MAX_NAME] for name in NAMES if isinstance(value := params.get(name), str)}
@@ -74,8 +76,17 @@ def _outcome(response: JsonObject | None) -> str | int:
 
 def _stays(response: JsonObject | None) -> list[str]:
     """What a write that failed has changed all the same."""
+    return _named_by_error(response, "stays")
+
+
+def _uncertain(response: JsonObject | None) -> list[str]:
+    """What a forget that failed was about to remove."""
+    return _named_by_error(response, "uncertain")
+
+
+def _named_by_error(response: JsonObject | None, name: str) -> list[str]:
     error = _object((response or {}).get("error"))
-    return _ids(_object(error.get("data")).get("stays"))
+    return _ids(_object(error.get("data")).get(name))
 
 
 def _named(params: Mapping[str, object]) -> list[str]:

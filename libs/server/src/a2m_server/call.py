@@ -9,16 +9,27 @@ from functools import lru_cache
 from typing import cast
 
 from a2m_protocol.clock import format_ms
-from a2m_protocol.errors import JsonObject, invalid_params, not_supported, scope_denied, unknown_tier
-from a2m_protocol.types import FIELDS, Capability, Record
+from a2m_protocol.errors import (
+    A2MError,
+    JsonObject,
+    already_forgotten,
+    invalid_params,
+    not_supported,
+    scope_denied,
+    unknown_tier,
+)
+from a2m_protocol.types import FIELDS, Capability, Draft, Record
 from a2m_protocol.where import Where, parse_where
 from a2m_retrieval.text import query_words
+from a2m_server import events
 from a2m_server.accesses import Accesses
 from a2m_server.events import Events
 from a2m_server.identity import Caller, Peer, Role
 from a2m_server.params import Limits, Params
-from a2m_server.store import MemoryStore
-from a2m_server.values import EVERYONE, POOLED, Filter, Scope, StoreInfo
+from a2m_server.quota import Quota
+from a2m_server.redaction import Redactor
+from a2m_server.store import MemoryStore, TierStore
+from a2m_server.values import EVERYONE, POOLED, Filter, Forgotten, Scope, StoreInfo, Written
 
 PRIVILEGED = frozenset({Role.ROUTER, Role.OPERATOR})
 """The roles that may use what is our own, unless a method says otherwise."""
@@ -33,6 +44,8 @@ class Server:
     limits: Limits
     events: Events
     accesses: Accesses
+    quota: Quota
+    redactor: Redactor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,43 @@ class Call:
             return
         ids = [r.id for r in records if r.owner is None or self.writes.sees(r.owner)]
         self.server.accesses.count(ids, format_ms(time.time_ns() // 1_000_000))
+
+    async def forget(self, selected: Filter) -> Forgotten:
+        """Forget what is selected; events and audit are told, also of a part where it failed midway."""
+        try:
+            receipt = await self.store.forget(selected)
+        except A2MError as error:
+            self._removed(Forgotten(already_forgotten(error)))
+            raise
+        self._removed(receipt)
+        return receipt
+
+    async def write(self, drafts: Sequence[Draft]) -> list[Written]:
+        """Write what the caller may; raises -32006 for more than its owner may hold."""
+        if self.server.redactor is not None:
+            drafts = await self.server.redactor.redacted(drafts)
+        async with self.server.quota.charged(self.store, self.peer.caller, drafts) as told:
+            told += await self.store.write(drafts, self.writes)
+        return told
+
+    async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
+        """Take records in as they were, within what the caller's owner may hold.
+
+        Into a federation that is an import, of which credentials are taken out; into a tier it is a move, of
+        which nothing may change.
+        """
+        if self.server.redactor is not None and Capability.TIERS in self.info.capabilities:
+            drafts = await self.server.redactor.redacted(drafts)
+        async with self.server.quota.charged(self.store, self.peer.caller, drafts) as told:
+            told += await cast("TierStore", self.store).transfer(drafts)
+        return told
+
+    def _removed(self, receipt: Forgotten) -> None:
+        self.peer.removed += receipt.ids
+        self.server.quota.forgot()
+        if receipt.ids:
+            owner = _owner_in(self.writes)
+            self.server.events.add(events.forgotten({i: receipt.owners.get(i, owner) for i in receipt.ids}))
 
     def has(self, capability: Capability) -> bool:
         return capability in self.capabilities
@@ -150,6 +200,15 @@ class Call:
     def require_selector(self) -> None:
         if not any(self.params.raw(name) is not None for name in SELECTORS):
             raise invalid_params(f"at least one of {', '.join(SELECTORS)} is needed")
+
+
+def _owner_in(scope: Scope) -> str | None:
+    """The owner of a record of which the store did not say: known where there is but one."""
+    match [*(scope.readable or ())]:
+        case [owner]:
+            return owner
+        case _:
+            return events.UNKNOWN
 
 
 def declared(info: StoreInfo, peer: Peer) -> frozenset[Capability]:

@@ -13,9 +13,9 @@ from pydantic_settings import SettingsError
 
 from a2m_protocol.errors import A2MError
 from a2m_server import http, stdio
-from a2m_server.dispatch import Dispatcher
 from a2m_server.exchange import Handler
 from a2m_server.metrics import Metrics
+from a2m_server.service import dispatcher
 from a2m_server.settings import ServerSettings
 from a2m_server.store import MemoryStore
 
@@ -34,7 +34,7 @@ def main(
     Options override the environment. Raises `SystemExit` with a message when the settings are wrong, and when
     `create_store` raises `ValueError`.
     """
-    run(lambda settings, _: Dispatcher(create_store(settings)), settings_cls, arguments, prog=prog)
+    run(lambda settings, _: dispatcher(create_store(settings), settings), settings_cls, arguments, prog=prog)
 
 
 def run(

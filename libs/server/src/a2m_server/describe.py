@@ -10,7 +10,6 @@ from a2m_server import prompt
 from a2m_server.call import Call
 from a2m_server.methods import EXTENSIONS, METHODS, may_call
 from a2m_server.methods.reading import silent
-from a2m_server.params import Limits
 from a2m_server.values import Degraded, StoreInfo, TierInfo
 
 OWNERS = "owners"
@@ -33,7 +32,7 @@ async def describe(call: Call) -> JsonObject:
         "name": info.name,
         "capabilities": [str(c) for c in Capability if call.has(c)],
         "methods": [*methods(call)],
-        "limits": _limits(call.server.limits),
+        "limits": _limits(call),
     }
     if info.tiers or call.has(Capability.TIERS):
         document["tiers"] = [_tier(tier, counts.get(tier.name, 0)) for tier in info.tiers]
@@ -45,6 +44,8 @@ async def describe(call: Call) -> JsonObject:
         document["kind"] = info.kind
     if info.read_only:
         document["read_only"] = True
+    if call.server.redactor is not None:
+        document["redaction"] = "credentials"
     document |= _details(call)
     believed = call.peer.caller.trusted and call.has(Capability.SCOPES)
     extensions = info.extensions | {OWNERS} if believed else info.extensions
@@ -100,12 +101,15 @@ def _embeddings(info: StoreInfo) -> JsonObject:
     return told
 
 
-def _limits(limits: Limits) -> JsonObject:
-    return {
+def _limits(call: Call) -> JsonObject:
+    limits = call.server.limits
+    told: JsonObject = {
         "max_records_per_call": limits.max_records_per_call,
         "max_recall_limit": limits.max_recall_limit,
         "max_content_length": limits.max_content_length,
     }
+    quota = call.server.quota.limit_of(call.peer.caller)
+    return told if quota is None else {**told, "max_bytes_held": quota}
 
 
 def _tier(tier: TierInfo, count: int) -> JsonObject:

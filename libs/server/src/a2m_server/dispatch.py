@@ -23,6 +23,8 @@ from a2m_server.events import EventLog, Events
 from a2m_server.identity import Peer, Role
 from a2m_server.methods import EXTENSIONS, METHODS, Extension, Method
 from a2m_server.params import Limits, Params
+from a2m_server.quota import Quota
+from a2m_server.redaction import Redactor
 from a2m_server.store import MemoryStore
 from a2m_server.values import Degraded, StoreInfo
 
@@ -39,19 +41,30 @@ class Dispatcher:
     """
 
     def __init__(
-        self, store: MemoryStore, *, limits: Limits | None = None, events: Events | None = None
+        self,
+        store: MemoryStore,
+        *,
+        limits: Limits | None = None,
+        events: Events | None = None,
+        quota: Quota | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self._store = store
         self._accesses = Accesses(store)
-        self._server = Server(store, limits or Limits(), events or EventLog(), self._accesses)
+        self._quota = quota or Quota()
+        self._server = Server(
+            store, limits or Limits(), events or EventLog(), self._accesses, self._quota, redactor
+        )
         self._info: StoreInfo | None = None
         self._asked_at = 0.0
 
     async def open(self) -> None:
         await self._store.open()
+        await self._quota.open()
 
     async def close(self) -> None:
         """Write the accesses still to be counted, then close the store."""
+        await self._quota.close()
         await self._accesses.flush()
         await self._store.close()
 

@@ -31,8 +31,8 @@ ROUTERS = frozenset({"embedding_model", "features", "aliases", "provenance"})
 TOLD = ("source", "derived_from")
 """The parts of a provenance that are a client's to say."""
 
-JUDGED = ("contests", "approved")
-"""Those that a router decides."""
+FOUND = ("contests", "approved", "origins", "ancestors")
+"""Those that a router finds out."""
 
 
 def read_drafts(call: Call, *, transfer: bool = False) -> list[Draft]:
@@ -103,7 +103,7 @@ class _Reader:
         status = {"status": fields["status"]} if passed_on and "status" in fields else {}
         if passed_on and caller.trusted:
             return {"provenance": given, **status}
-        parts = (*TOLD, *JUDGED) if passed_on else TOLD
+        parts = (*TOLD, *FOUND) if passed_on else TOLD
         return {"provenance": stamped(self._call, "remember", _told(given, parts, path)), **status}
 
     def _check_order(self, draft: Draft, path: str) -> None:
@@ -154,17 +154,14 @@ def _validate(given: Mapping[str, object], path: str) -> Draft:
 
 def stamped(call: Call, method: str, told: Provenance) -> Provenance:
     """A provenance as this server asserts it, with what it was `told`."""
-    return Provenance(
-        source=told.source,
-        principal=call.peer.caller.name,
-        authority=call.peer.caller.authority,
-        method=method,
-        client=call.peer.client,
-        at=format_ms(time.time_ns() // 1_000_000),
-        derived_from=told.derived_from,
-        contests=told.contests,
-        approved=told.approved,
-    )
+    asserted = {
+        "principal": call.peer.caller.name,
+        "authority": call.peer.caller.authority,
+        "method": method,
+        "client": call.peer.client,
+        "at": format_ms(time.time_ns() // 1_000_000),
+    }
+    return told.model_copy(update=asserted)
 
 
 def _told(given: Mapping[str, object], parts: Sequence[str], path: str) -> Provenance:

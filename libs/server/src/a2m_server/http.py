@@ -17,7 +17,6 @@ from a2m_protocol.errors import A2MError, Code, unavailable
 from a2m_protocol.types import PROTOCOL
 from a2m_server.audit import AuditLog
 from a2m_server.auditing import denied
-from a2m_server.dispatch import Dispatcher
 from a2m_server.exchange import Exchange, Handler
 from a2m_server.guard import Guard, refuse
 from a2m_server.identity import Gate, Peer, ServiceToken, UnauthorizedError, UndecidedError, Verifier
@@ -28,6 +27,7 @@ from a2m_server.metrics import Metrics
 from a2m_server.oidc import Issuer
 from a2m_server.rates import Rates
 from a2m_server.register import Register
+from a2m_server.service import dispatcher
 from a2m_server.settings import ServerSettings, is_loopback
 from a2m_server.store import MemoryStore
 
@@ -42,7 +42,7 @@ def create_app(store: MemoryStore, settings: ServerSettings) -> FastAPI:
 
     Raises `ValueError` when a file of tokens, principals or keys that the settings name is of no use.
     """
-    return serve_handler(Dispatcher(store), settings)
+    return serve_handler(dispatcher(store, settings), settings)
 
 
 def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics | None = None) -> FastAPI:

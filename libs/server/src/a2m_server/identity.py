@@ -45,7 +45,8 @@ class Caller:
     """Who is at the other end.
 
     `trusted`: whatever `owner` is named in parameters is believed. Of others, `readable` are the owners whose
-    records are seen. A principal has a `name`, and an `owner` whose records it writes.
+    records are seen. A principal has a `name`, and an `owner` whose records it writes; it may have a `quota`
+    of its own, of bytes that the owner holds.
     """
 
     trusted: bool
@@ -53,6 +54,7 @@ class Caller:
     name: str | None = None
     owner: str | None = None
     readable: Owners = POOLED_ALONE
+    quota: int | None = None
 
     @property
     def known(self) -> bool:
@@ -99,7 +101,15 @@ def may_read_all(roles: frozenset[Role]) -> bool:
     return not _OVER_ALL.isdisjoint(roles)
 
 
-def principal(name: str, owner: str, roles: frozenset[Role], reads: Sequence[str], *, pooled: bool) -> Caller:
+def principal(
+    name: str,
+    owner: str,
+    roles: frozenset[Role],
+    reads: Sequence[str],
+    *,
+    pooled: bool,
+    quota: int | None = None,
+) -> Caller:
     """An authenticated caller: it sees its own records, those of `reads` and, where `pooled`, pooled ones.
 
     `EVERY_OWNER` among the owners counts only for roles that may read all. An operator sees everything, and
@@ -116,6 +126,7 @@ def principal(name: str, owner: str, roles: frozenset[Role], reads: Sequence[str
         name=name,
         owner=owner,
         readable=None if everything or Role.OPERATOR in roles else frozenset(seen),
+        quota=quota,
     )
 
 

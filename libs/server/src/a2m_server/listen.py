@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import h11
 import uvicorn
@@ -38,7 +39,9 @@ def serve(app: FastAPI, settings: ServerSettings) -> None:
 class Protocol(H11Protocol):
     """uvicorn's HTTP/1.1, which also gives up a connection that sends no whole request head in time.
 
-    The time is that of an idle connection; once the head is there, the limits of the app apply.
+    Between two requests a connection may be idle for longer; once the head is there, the limits of the app
+    apply. Where as many are connected as may be, the one that has kept silent longest makes room for another,
+    so that those who say nothing keep nobody out.
     """
 
     _waiting: asyncio.TimerHandle | None = None
@@ -46,6 +49,19 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] as uvicorn has it
         super().connection_made(transport)
         self._watch()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        ends = {one: one.ends for one in self.connections if isinstance(one, Protocol) and one is not self}
+        silent = {one: end for one, end in ends.items() if end is not None}
+        if silent:
+            min(silent, key=silent.__getitem__).transport.abort()
+
+    @property
+    def ends(self) -> float | None:
+        """When the connection is given up, by the loop's clock, unless a request head arrives; else None."""
+        return None if self._waiting is None or self.transport.is_closing() else self._waiting.when()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -60,7 +76,8 @@ class Protocol(H11Protocol):
             self._unwatch()
         elif self._waiting is None:
             # Not put off by each further byte: a head that drips in has this long in all.
-            self._waiting = self.loop.call_later(self.timeout_keep_alive, self.transport.close)
+            seconds = cast("_Config", self.config).header_timeout
+            self._waiting = self.loop.call_later(seconds, self.transport.close)
 
     def _unwatch(self) -> None:
         if self._waiting is not None:
@@ -68,13 +85,20 @@ class Protocol(H11Protocol):
             self._waiting = None
 
 
+class _Config(uvicorn.Config):
+    def __init__(self, app: FastAPI, header_timeout: float, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.header_timeout = header_timeout
+
+
 class Server(uvicorn.Server):
     """A uvicorn server with our settings, which ends with status 0 when a signal asks it to."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
         super().__init__(
-            uvicorn.Config(
+            _Config(
                 app,
+                settings.header_timeout,
                 http=Protocol,
                 ws="none",
                 lifespan="on",

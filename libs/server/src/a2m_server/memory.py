@@ -15,7 +15,7 @@ from a2m_retrieval.lexical import bm25, squash
 from a2m_retrieval.metric import Metric, similarity
 from a2m_retrieval.text import holds, index_terms, query_terms, said
 from a2m_server.ledger import Bucket, Ledger
-from a2m_server.records import beneath, is_callers, judgement, lacks, record_of, rewritten
+from a2m_server.records import beneath, is_callers, judgement, lacks, record_of, rewritten, weight
 from a2m_server.sequence import with_seq
 from a2m_server.values import (
     EVERYONE,
@@ -43,7 +43,7 @@ from a2m_server.values import (
 )
 
 EXTENSIONS = frozenset(
-    {"transfer", "forget_if", "tombstones", "list", "touch", "arrivals", "verify", "judge"}
+    {"transfer", "forget_if", "tombstones", "list", "touch", "arrivals", "verify", "held", "judge"}
 )
 SEARCHING = EXTENSIONS | {"embed"}
 """Those of a tier that keeps vectors made after a record was written."""
@@ -246,6 +246,10 @@ class MemoryTier:
             update = {"embedding": [*one.embedding], "embedding_model": one.embedding_model}
             self._change(self._ledger.records[one.id], **update, features=one.features)
         return dict.fromkeys(held, False) | {one.id: True for one in found}
+
+    async def held(self, owner: str | None) -> dict[str, int]:
+        records = self._ledger.records.values()
+        return {self._name: sum(weight(r) for r in records if r.owner == owner and r.arrival is None)}
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         found = [Remnant(record_id, place) for record_id, place in self._ledger.traces(ids)]

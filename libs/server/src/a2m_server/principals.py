@@ -75,7 +75,8 @@ def _name(read: dict[str, Any]) -> str:
 class Principal(_Model):
     """Who calls: its own `owner` (the name, where none is given), its roles, and whose records else it reads.
 
-    `reads` are owners by their exact names, or `*` for all, which takes a role beyond agent.
+    `reads` are owners by their exact names, or `*` for all, which takes a role beyond agent. `quota` is how
+    many bytes its owner may hold for it to write, instead of what the server says of its roles.
     """
 
     name: Shown
@@ -83,6 +84,7 @@ class Principal(_Model):
     roles: Annotated[tuple[Role, ...], Field(min_length=1)] = (Role.AGENT,)
     reads: tuple[Name, ...] = ()
     pooled: bool = True
+    quota: Annotated[int, Field(ge=0)] | None = None
     tokens: tuple[Token, ...] = ()
 
     @model_validator(mode="after")
@@ -97,7 +99,9 @@ class Principal(_Model):
 
     @property
     def caller(self) -> Caller:
-        return principal(self.name, self.owner, frozenset(self.roles), self.reads, pooled=self.pooled)
+        return principal(
+            self.name, self.owner, frozenset(self.roles), self.reads, pooled=self.pooled, quota=self.quota
+        )
 
 
 class Principals(_Model):

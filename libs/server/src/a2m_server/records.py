@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from a2m_protocol.types import Draft, Provenance, Record
+from a2m_protocol.types import Draft, Provenance, Record, metadata_text
 from a2m_server.values import Judged
 
 MAX_ALIASES = 64
+
+_NAMES = ("id", "role", "group", "session", "owner", "key", "media_type")
 
 
 def record_of(draft: Draft, seq: int, created_at: str, etag: str) -> Record:
@@ -65,6 +67,20 @@ def lacks(record: Draft | Record, model: str) -> bool:
     if not record.content.strip() or is_callers(record):
         return False
     return record.embedding is None or (model != "" and record.embedding_model != model)
+
+
+def weight(record: Draft | Record) -> int:
+    """The bytes that a record counts for: its text in UTF-8, metadata and provenance as JSON, and its names.
+
+    A vector that the caller gave is four bytes a number; what models made counts nothing.
+    """
+    texts = [record.content, record.uri or "", *(getattr(record, name) or "" for name in _NAMES)]
+    if record.metadata is not None:
+        texts.append(metadata_text(record.metadata))
+    if record.provenance is not None:
+        texts.append(record.provenance.model_dump_json(exclude_none=True))
+    vector = record.embedding if is_callers(record) else None
+    return sum(len(text.encode()) for text in texts) + 4 * len(vector or ())
 
 
 def in_order_of_keys(records: Iterable[Record]) -> list[Record]:

@@ -11,7 +11,9 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from a2m_server.oidc import OidcSettings
+from a2m_server.quota import quotas_of
 from a2m_server.rates import rates_of
+from a2m_server.redaction import Redaction
 
 Words = Annotated[tuple[str, ...], NoDecode]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -24,7 +26,9 @@ class ServerSettings(BaseSettings):
     `oidc` (`A2M_SERVER_OIDC__ISSUER`) make every caller show who it is. With a `token_file` alone, who shows
     nothing sees pooled records, unless `require_token`. In `audit_file`, one for each server, is noted who
     wrote, removed or was denied what. `rate` bounds how often each principal may call, such as `50/second` or
-    `20/second; 10000/hour`.
+    `20/second; 10000/hour`. `quota` bounds the bytes that each principal's owner may hold for it to write,
+    such as `100MB`, or by role `agent=100MB; curator=2GB`. `redact` set to `credentials` takes those out of
+    what is written.
     """
 
     model_config = SettingsConfigDict(
@@ -39,10 +43,13 @@ class ServerSettings(BaseSettings):
     oidc: OidcSettings = OidcSettings()
     audit_file: Path | None = None
     rate: str | None = None
+    quota: str | None = None
+    redact: Redaction = "off"
     allow_unauthenticated_remote: bool = False
     origins: Words = ()
     hosts: Words = ()
     max_body: Annotated[int, Field(ge=1_024)] = 32 * 1024 * 1024
+    header_timeout: Seconds = 10.0
     body_timeout: Seconds = 30.0
     request_timeout: Seconds = 30.0
     ready_timeout: Seconds = 2.0
@@ -66,6 +73,14 @@ class ServerSettings(BaseSettings):
             return value if value is None or rates_of(value) else None
         except ValueError:
             raise ValueError("expected a rate such as 50/second, or several with ; between them") from None
+
+    @field_validator("quota")
+    @classmethod
+    def _known_quota(cls, value: str | None) -> str | None:
+        try:
+            return value if value is None or quotas_of(value) else None
+        except ValueError:
+            raise ValueError("expected a size such as 100MB, or sizes by role: agent=1GB; 100MB") from None
 
     @field_validator("log_level")
     @classmethod

@@ -151,6 +151,14 @@ class TierStore(MemoryStore, Protocol):
         """
         ...
 
+    async def held(self, owner: str | None) -> dict[str, int]:
+        """The bytes that records of exactly this owner take (about `records.weight`), by tier name.
+
+        A copy that a move has not ended counts nothing: its original does. Of several tiers, one that does
+        not answer is left out.
+        """
+        ...
+
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         """Every place of the database, its indexes and caches in which something of `ids` is found.
 

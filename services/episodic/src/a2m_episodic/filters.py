@@ -13,7 +13,7 @@ from a2m_episodic.queries import query
 from a2m_episodic.terms import word_marks
 from a2m_episodic.values import exact, fact, scalar
 from a2m_protocol.errors import invalid_params
-from a2m_protocol.where import SOURCES, Condition, Op, Scalar
+from a2m_protocol.where import SEVERAL, Condition, Op, Scalar
 from a2m_server.values import Filter, Scope
 
 Value: TypeAlias = str | int | float | bool | list[str] | list[int] | None
@@ -237,7 +237,7 @@ def _fact(found: Conditions, condition: Condition) -> str:
 def _any_fact(found: Conditions, name: str, key: str, values: tuple[Scalar, ...]) -> str:
     wanted = list(dict.fromkeys(scalar(value) for value in values if value is not None))
     parts: list[str] = []
-    if len(wanted) > MAX_LOOKUPS and name != SOURCES:
+    if len(wanted) > MAX_LOOKUPS and name not in SEVERAL:
         parts.append(f"r.facts -> {key} = ANY({found.bind(wanted)}::text[]::jsonb[])")
     else:
         held = dict.fromkeys(fact(name, value) for value in values if value is not None)

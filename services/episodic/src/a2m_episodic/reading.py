@@ -70,6 +70,12 @@ class Reader:
             [row] = await rows(connection, query("read", "count", filter=found.scope("b")), found.values)
         return int(row["records"])
 
+    async def held(self, owner: str | None) -> int:
+        found = owned_by(Scope(frozenset({owner})))
+        async with self._database.connection() as connection:
+            [row] = await rows(connection, query("read", "held", filter=found.scope("r")), found.values)
+        return int(row["bytes"])
+
     async def sessions(self, scope: Scope) -> list[SessionInfo]:
         found = owned_by(scope)
         async with self._database.connection() as connection:

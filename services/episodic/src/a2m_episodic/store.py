@@ -167,6 +167,9 @@ class EpisodicStore:
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         return await self._embedding.embed(seen)
 
+    async def held(self, owner: str | None) -> dict[str, int]:
+        return {self._settings.name: await self._reader.held(owner)}
+
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         found = await remnants.find(self._database, list(dict.fromkeys(ids)))
         return Inspected(found, (self._settings.name,))

@@ -7,24 +7,24 @@ import json
 from collections.abc import Mapping
 from uuid import UUID
 
-from a2m_protocol.where import SOURCES
+from a2m_protocol.where import SEVERAL
 
 
 def facts(found: Mapping[str, object]) -> str:
     """What `facts_of` found, as the JSON that filters read.
 
-    Scalars are exact, a nested value is `{}` (it exists, and equals no scalar), and nulls are left out. The
-    ids that a record was derived from stay an array, which holds each of them.
+    Scalars are exact, a nested value is `{}` (it exists, and equals no scalar), and nulls are left out. What
+    holds several values stays an array, which holds each of them.
     """
     held = {
-        key: value if key == SOURCES else _fact(value) for key, value in found.items() if value is not None
+        key: value if key in SEVERAL else _fact(value) for key, value in found.items() if value is not None
     }
     return json.dumps(held, ensure_ascii=False, separators=(",", ":"))
 
 
 def fact(key: str, value: object) -> str:
     """The JSON object of one fact, to look for in `facts`."""
-    return facts({key: [value] if key == SOURCES else value})
+    return facts({key: [value] if key in SEVERAL else value})
 
 
 def scalar(value: object) -> str:

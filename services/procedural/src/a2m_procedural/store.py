@@ -193,6 +193,9 @@ class ProceduralStore:
     async def read(self, ids: Sequence[str]) -> list[Record]:
         return await (await self._bench()).read(ids)
 
+    async def held(self, owner: str | None) -> dict[str, int]:
+        return await (await self._bench()).held(owner)
+
     async def settle(self, named: Sequence[Named]) -> None:
         await self._change("settle", (), lambda bench: bench.settle(named))
 

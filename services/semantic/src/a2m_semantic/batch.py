@@ -149,6 +149,10 @@ class Batch:
         if reason == "moved":
             self.marks.add((record.owner, record.session))
 
+    def renew(self) -> None:
+        """Put in anew all that was loaded, as it is."""
+        self._changed |= dict.fromkeys(self._held)
+
     def bury(self, grave: Tombstone) -> Buried:
         """Put a tombstone that somebody else made (`TierStore.bury`)."""
         held = self._of(grave.id)

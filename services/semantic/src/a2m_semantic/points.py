@@ -17,12 +17,15 @@ from a2m_retrieval.text import index_terms, index_words, said
 from a2m_semantic import tokens
 from a2m_semantic.engine import Payload, Point, Stored, point_id
 from a2m_semantic.lexical import document_terms
+from a2m_server.records import weight
 from a2m_server.values import Tombstone
 
 LIVE = ("active", "pending", "superseded", "archived")
 GRAVE = "grave"
 ARRIVED = "arrived"
 BLANK = "blank"
+FORM = "form2"
+"""What a point has whose fields are as they are now put in; it changes when more is put in of a record."""
 
 FILTERED = frozenset(name for names in FIELDS.values() for name in names) - {"metadata", "embedding", "tier"}
 NUMBER_FIELDS = {
@@ -187,8 +190,11 @@ def _record_payload(record: Record) -> Payload:
     payload["tokens"] = tokens.tokens(own, metadata=False) + tokens.tokens(facts, metadata=True)
     if record.arrival is not None:
         payload["tokens"].append(ARRIVED)
+    else:
+        payload["bytes"] = weight(record)
     if not record.content.strip():
         payload["tokens"].append(BLANK)
+    payload["tokens"].append(FORM)
     numbers = tokens.numbers(facts) + tokens.strings(facts)
     if numbers:
         payload[NUMBERS_ARRAY] = numbers

@@ -32,6 +32,7 @@ from a2m_semantic.points import (
 from a2m_semantic.ranking import Ranking
 from a2m_semantic.shape import Shape
 from a2m_semantic.tombs import Sweeper
+from a2m_semantic.upkeep import Upkeep
 from a2m_semantic.writing import Writer
 from a2m_server.memory import SEARCHING, TIER_CAPABILITIES
 from a2m_server.sequence import with_seq
@@ -90,17 +91,20 @@ class SemanticStore:
         self._age = int(tombstone_days * DAY_MS) * SEQ_PER_MS
         self._writer = Writer(engine, self._shape, Sweeper(engine, int(tombstone_days * DAY_MS)), clock)
         self._embedding = Embedding(engine, self._shape, self._writer)
+        self._upkeep = Upkeep(engine, self._writer)
 
     async def open(self) -> None:
         await self._engine.open()
         try:
             await self._shape.open()
             await self._embedding.clear()
+            await self._upkeep.open()
         except BaseException:
             await self._engine.close()
             raise
 
     async def close(self) -> None:
+        await self._upkeep.close()
         await self._writer.alone(self._engine.close)
 
     async def ready(self) -> None:
@@ -286,8 +290,14 @@ class SemanticStore:
     async def embed(self, seen: Sequence[Seen]) -> dict[str, bool]:
         return await self._embedding.embed(seen)
 
+    async def held(self, owner: str | None) -> dict[str, int]:
+        where = self._clause(Filter(Scope(frozenset({owner}))))
+        pages = reading.pages(self._engine, where, ["bytes"])
+        return {NAME: sum([one.payload.get("bytes", 0) async for page in pages for one in page])}
+
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         return Inspected(await remnants.find(self._engine, list(dict.fromkeys(ids))), (NAME,))
 
     def _clause(self, selected: Filter) -> Clause:
+        self._upkeep.check(selected.where)
         return filters.translate(selected, NAME)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import cast
 
-from a2m_protocol.where import SOURCES
+from a2m_protocol.where import SEVERAL
 
 MAX_VALUE = 512
 MAX_FIELD = 128
@@ -64,7 +64,7 @@ def tokens(fields: Mapping[str, object], *, metadata: bool) -> list[str]:
             continue
         start = field_token(field, metadata=metadata)
         found.append(present_token(start))
-        values = cast("list[object]", value) if metadata and field == SOURCES else [value]
+        values = cast("list[object]", value) if metadata and field in SEVERAL else [value]
         each = (value_token(start, one) for one in values)
         found += [token for token in each if token is not None]
     return found

@@ -84,6 +84,10 @@ class Buckets(Protocol):
         """The `seq` and id of the oldest `limit` of each bucket, beyond a position, up to a `seq`."""
         ...
 
+    async def weigh(self, tags: Sequence[str]) -> int:
+        """The bytes of all records in some buckets, but for what a move brought that may not have ended."""
+        ...
+
     def tags(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
         """Tags of the buckets that hold records of an owner (encoded; None for all), `size` at a time."""
         ...

@@ -173,6 +173,9 @@ class Cluster:
         calls = [self._root(tag).places([tag], limit, after, highest) for tag in tags]
         return [place for found in await self._database.together(calls) for place in found]
 
+    async def weigh(self, tags: Sequence[str]) -> int:
+        return sum(await self._database.together(self._root(tag).weigh([tag]) for tag in tags))
+
     def tags(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
         return self._claims.buckets(owner, size)
 

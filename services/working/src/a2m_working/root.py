@@ -165,6 +165,9 @@ class Root:
         most = "+inf" if highest is None else highest
         return pairs(await self._read("outline", [limit, *(after or ("", "")), most, *tags]))
 
+    async def weigh(self, tags: Sequence[str]) -> int:
+        return int(await self._read("weigh", list(tags)))
+
     async def tags(self, owner: str | None, size: int) -> AsyncIterator[list[str]]:
         async for listed in self._registry(owner, size, tags_alone=True):
             yield [tag.decode() for tag in listed]

@@ -18,6 +18,7 @@ _PARTS = {
     "graves": ("rows", "order", "graves"),
     "outline": ("rows", "order", "outline"),
     "read": ("rows", "read"),
+    "weigh": ("rows", "weigh"),
     "fetch": ("rows", "fetch"),
     "sessions": ("rows", "sessions"),
     "claim": ("claim",),

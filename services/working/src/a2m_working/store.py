@@ -35,6 +35,7 @@ from a2m_working.buckets import Buckets
 from a2m_working.cluster import Cluster
 from a2m_working.database import Database
 from a2m_working.durability import concerns
+from a2m_working.layout import encode
 from a2m_working.root import Root
 from a2m_working.rows import Row
 from a2m_working.search import ranked
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 KIND = "working"
 FORGET_ROUNDS = 20
+AT_ONCE = 32
+"""Buckets that are weighed in one call."""
 
 
 class WorkingStore:
@@ -171,6 +174,11 @@ class WorkingStore:
 
     async def judge(self, judged: Sequence[Judged]) -> dict[str, bool]:
         return await self._buckets.judge(judged) if judged else {}
+
+    async def held(self, owner: str | None) -> dict[str, int]:
+        """A few buckets a call, so that no turn waits long."""
+        found = [await self._buckets.weigh(tags) async for tags in self._buckets.tags(encode(owner), AT_ONCE)]
+        return {self._settings.name: sum(found)}
 
     async def remnants(self, ids: Sequence[str]) -> Inspected:
         found = await remnants.find(self._database, self._settings.prefix, list(dict.fromkeys(ids)))

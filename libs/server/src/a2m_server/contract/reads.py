@@ -6,8 +6,9 @@ import pytest
 
 from a2m_protocol.errors import A2MError, Code
 from a2m_server.contract.samples import draft, name, where, within
+from a2m_server.records import weight
 from a2m_server.store import TierStore
-from a2m_server.values import EVERYONE, Filter, Page, Scope, Search
+from a2m_server.values import EVERYONE, Filter, Named, Page, Scope, Search
 
 
 class ReadContract:
@@ -65,11 +66,12 @@ class ReadContract:
         held: list[dict[str, object]] = [
             {"source": "mail", "principal": "ann", "method": "remember", "at": "2026-01-01T00:00:00.000Z"},
             {"source": "web", "principal": "ann", "client": "curl/8", "at": "2026-01-02T00:00:00.000Z"},
-            {"method": "summarize", "derived_from": ["one", "two"]},
+            {"method": "summarize", "derived_from": ["one", "two"], "origins": ["mail", "web"]},
             {"method": "summarize", "derived_from": ["two"]},
         ]
         drafts = [draft(str(i), session=session, provenance=told) for i, told in enumerate(held)]
         posing = {"provenance.source": "mail", "provenance.derived_from": ["two"], "source": "mail"}
+        posing |= {"provenance.origins": ["mail"]}
         await store.write([*drafts, draft("4", session=session, metadata=posing)], EVERYONE)
         cases: list[tuple[dict[str, object], str]] = [
             ({"provenance.source": "mail"}, "0"),
@@ -85,6 +87,8 @@ class ReadContract:
             ({"provenance.derived_from": {"ne": "one"}}, "0134"),
             ({"provenance.derived_from": {"exists": False}}, "014"),
             ({"provenance.derived_from": [None, "one", *map(str, range(40))]}, "0124"),
+            ({"provenance.origins": "web"}, "2"),
+            ({"provenance.origins": {"exists": True}}, "2"),
             ({"source": "mail"}, "4"),
         ]
         for conditions, expected in cases:
@@ -216,3 +220,42 @@ class ReadContract:
         [entry] = await store.entries(Filter(ids=(drafts[0].id,)), 10, None)
         [record] = await store.read([drafts[0].id])
         assert (entry.etag, entry.group, entry.session) == (record.etag, group, session)
+
+    async def test_what_an_owner_holds_is_weighed_and_freed_by_a_forget(self, store: TierStore) -> None:
+        owner, session = name("o"), name()
+        assert sum((await store.held(owner)).values()) == 0
+        drafts = [
+            draft("x" * 5_000, owner=owner, session=session),
+            draft("Füße " * 1_000, owner=owner, metadata={"a": "y" * 3_000}),
+            draft("z" * 2_000, owner=owner, key=name("k"), provenance={"derived_from": [name()] * 9}),
+            draft("other", owner=name("o"), session=session),
+            draft("pooled", session=session),
+        ]
+        await store.write(drafts, EVERYONE)
+        told = await store.held(owner)
+        assert [*told] == [(await store.info()).name]
+        expected = sum(weight(one) for one in drafts[:3])
+        assert expected <= sum(told.values()) <= expected + 3 * 250
+        arriving = draft("w" * 9_000, owner=owner, seq=10**15, moves=1, arrival="working e")
+        await store.transfer([arriving])
+        assert await store.held(owner) == told
+        [entry] = await store.entries(Filter(ids=(arriving.id,)), 1, None)
+        await store.settle([Named(arriving.id, entry.etag)])
+        more = sum((await store.held(owner)).values()) - sum(told.values())
+        assert weight(arriving) - 10 <= more <= weight(arriving) + 250
+        await store.reinforce([drafts[0].id], 1.0, EVERYONE)
+        await store.touch([drafts[0].id], "2026-01-01T00:00:00.000Z")
+        assert sum((await store.held(owner)).values()) == sum(told.values()) + more
+        await store.forget(Filter(ids=(drafts[0].id, arriving.id)))
+        assert 0 <= sum((await store.held(owner)).values()) - weight(drafts[1]) - weight(drafts[2]) <= 500
+        await store.forget(Filter(Scope(frozenset({owner}))))
+        assert sum((await store.held(owner)).values()) == 0
+
+    async def test_a_caller_s_vector_weighs_and_a_model_s_does_not(self, store: TierStore) -> None:
+        owner = name("o")
+        width = (await store.info()).dimensions or 3
+        await store.write([draft("x", owner=owner)], EVERYONE)
+        before = sum((await store.held(owner)).values())
+        mine = draft("x", owner=owner, embedding=[1.0] * width)
+        await store.write([mine], EVERYONE)
+        assert sum((await store.held(owner)).values()) - before >= 4 * width

@@ -87,6 +87,7 @@ EXTENSIONS: Mapping[str, Extension] = {
     "memory/judge": Extension("judge", extensions.judge, PRIVILEGED, writes=True),
     "memory/remnants": Extension("verify", remnants.remnants, PRIVILEGED, writes=False),
     "memory/erase": Extension("erase", remnants.erase, PRIVILEGED, writes=True),
+    "memory/held": Extension("held", extensions.held, EVERYBODY, writes=False),
     "memory/context": Extension("context", context.context, EVERYBODY, writes=False),
     "memory/trace": Extension("trace", lineage.trace, EVERYBODY, writes=False),
     "memory/pending": Extension("pending", review.pending, EVERYBODY, writes=False),

@@ -138,6 +138,12 @@ async def touch(call: Call) -> JsonObject:
     return {}
 
 
+async def held(call: Call) -> JsonObject:
+    """The bytes that records of the call's `owner` take, in all and by tier; by default the caller's own."""
+    tiers = await tier_of(call).held(call.scope.owner)
+    return {"bytes": sum(tiers.values()), "tiers": {**tiers}}
+
+
 class _Named(Model):
     id: Name
     etag: Text

@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 
 from a2m_protocol.errors import Json, JsonObject, quota_exceeded
 from a2m_protocol.types import MAX_RECORDS, Record
-from a2m_protocol.where import AT, MAX_VALUES, SOURCE, SOURCES, Condition, Op, Where, parse_where
-from a2m_server import events
+from a2m_protocol.where import (
+    ANCESTORS,
+    AT,
+    MAX_VALUES,
+    ORIGINS,
+    SOURCE,
+    SOURCES,
+    Condition,
+    Op,
+    Where,
+    parse_where,
+)
 from a2m_server.call import Call
 from a2m_server.methods.extensions import MAX_ENTRIES, tier_of
 from a2m_server.methods.reading import silent
@@ -30,13 +40,14 @@ async def trace(call: Call) -> JsonObject:
     """A record of an id, what it was derived from and what was derived from it, over all tiers of ours.
 
     The answer's `record` is null where there is none that the caller may see; `sources` and `derived` are
-    records, each with its `depth` (1 for the nearest). A source that is no more is `{id, depth, gone: true}`.
-    Raises -32006 where more than `MAX_TRACED` belong to it.
+    records, each with its `depth` (1 for the nearest; where what stood in between is no more, the least that
+    it can be). A source that is no more is `{id, depth, gone: true}`. Raises -32006 where more than
+    `MAX_TRACED` belong to it.
     """
     walk = _Walk(call)
     record_id = call.params.required("id")
     here = await walk.named([record_id])
-    sources, derived = await asyncio.gather(walk.up(record_id, here), walk.down([record_id]))
+    sources, derived = await asyncio.gather(walk.up(record_id, here), walk.down(record_id))
     return {
         "record": call.wire(here)[0] if here else None,
         "sources": sources,
@@ -48,29 +59,132 @@ async def trace(call: Call) -> JsonObject:
 async def purge(call: Call) -> JsonObject:
     """Forget what came from a `source`, `since` a time, and all that was derived from it.
 
-    The answer counts what was found of either. A `dry` run adds the first `LISTED` of their `ids`. Else it is
-    a step of at most `STEP` records of the source and what came of them: {source, derived, forgotten, tiers,
-    history?, more}, to be repeated while there is `more`. Every tier of ours must answer. What is furthest
-    derived goes first, so that a step that was cut short is finished by another.
+    Also what was derived from records of the source that are no more. The answer counts what was found of
+    either. A `dry` run adds the first `LISTED` of their `ids`. Else it is a step of at most `STEP` records of
+    the source and what came of them: {source, derived, forgotten, tiers, history?, more}, to be repeated
+    while there is `more`. Every tier of ours must answer. What is furthest derived goes first, so that a step
+    that was cut short is finished by another. What is rewritten meanwhile from elsewhere stays.
     """
-    source = _source(call)
+    asked = _Asked.of(call)
     if call.params.flag("dry"):
-        depths = await _closure(call, await _every(call, source))
-        result, found = _found(depths)
-        return {**result, "ids": [*found[:LISTED]]}
-    page = await _page(call, source, None)
-    depths = await _closure(call, [entry.id for entry in page[:STEP]])
-    result, found = _found(depths)
+        closure = _Closure(call)
+        await closure.add(_Found(asked.where, await _every(call, asked.where)))
+        await closure.add_derived(await asked.orphans(call, closure.seen))
+        return {**closure.told(), "ids": [*closure.ids[:LISTED]]}
+    roots = [entry.id for entry in await _page(call, asked.where, None)]
+    closure = _Closure(call)
+    await closure.add(_Found(asked.where, roots[:STEP]))
+    more = len(roots) > STEP
+    if not more:
+        orphans = await asked.orphans(call, closure.seen)
+        more = len(orphans.ids) > STEP
+        await closure.add_derived(_Found(orphans.where, orphans.ids[:STEP]))
+    told = closure.told()
     receipt = _Receipt()
-    known = {*found}
     for _ in range(ROUNDS):
-        if not found:
+        if not closure.ids:
             break
-        await _forget(call, found, receipt)
+        await _forget(call, closure, receipt)
         # What was derived from them meanwhile.
-        _, found = _found(await _closure(call, await _derived_from_any(call, known), known))
-        known.update(found)
-    return {**result, **receipt.told(), "more": len(page) > STEP or bool(found)}
+        closure = _Closure(call, closure.seen)
+        await closure.grow()
+    return {**told, **receipt.told(), "more": more or bool(closure.ids)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Ids, and the filter that found them, by which they are forgotten: what it no longer selects stays."""
+
+    where: Where
+    ids: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a purge names: the filter of its records, and that of what was derived from such."""
+
+    where: Where
+    derived: Where
+    since: bool
+
+    @classmethod
+    def of(cls, call: Call) -> _Asked:
+        source, since = call.params.required("source"), call.params.text("since")
+        at: JsonObject = {} if since is None else {AT: {"gte": since}}
+        return cls(
+            parse_where({SOURCE: source, **at}, ()),
+            parse_where({ORIGINS: source, **at}, ()),
+            since is not None,
+        )
+
+    async def orphans(self, call: Call, known: set[str]) -> _Found:
+        """What was derived from the source, beyond what is `known` to be.
+
+        `since` a time, only where something that it was derived from is no more, so that nobody knows when
+        that was written; else what it was derived from tells.
+        """
+        ids = [i for i in await _every(call, self.derived) if i not in known]
+        if self.since and ids:
+            ids = await _bereft(call, ids)
+        return _Found(self.derived, ids)
+
+
+class _Closure:
+    """Records, and all that was derived from them, in order of their depth."""
+
+    def __init__(self, call: Call, known: Iterable[str] = ()) -> None:
+        self._call = call
+        self.seen = {*known}
+        self._levels: list[list[_Found]] = []
+        self._origins = 0
+
+    @property
+    def ids(self) -> list[str]:
+        """The furthest first."""
+        return [i for found in self.found for i in found.ids]
+
+    @property
+    def found(self) -> list[_Found]:
+        return [found for level in reversed(self._levels) for found in level]
+
+    def told(self) -> JsonObject:
+        return {"source": self._origins, "derived": len(self.ids) - self._origins}
+
+    async def add(self, roots: _Found) -> None:
+        """Add records of the source, and what was derived from them."""
+        self._origins += len(roots.ids)
+        await self.add_derived(roots)
+
+    async def add_derived(self, found: _Found) -> None:
+        """Add records, and what was derived from them."""
+        level = self._fresh([found])
+        while level:
+            while level:
+                level = await self._below(SOURCES, [i for one in level for i in one.ids])
+            # Where what stood in between is no more.
+            level = await self._below(ANCESTORS, self.seen)
+
+    async def grow(self) -> None:
+        """Add what was derived from what is known."""
+        for name in (SOURCES, ANCESTORS):
+            for found in await self._below(name, self.seen):
+                await self.add_derived(found)
+
+    async def _below(self, name: str, ids: Iterable[str]) -> list[_Found]:
+        wheres = [_holding(name, part) for part in _parts([*ids], MAX_VALUES)]
+        return self._fresh([_Found(where, await _every(self._call, where)) for where in wheres])
+
+    def _fresh(self, found: Sequence[_Found]) -> list[_Found]:
+        """A new level of what was not seen yet."""
+        level: list[_Found] = []
+        for one in found:
+            ids = [i for i in dict.fromkeys(one.ids) if i not in self.seen]
+            self.seen.update(ids)
+            if ids:
+                level.append(_Found(one.where, ids))
+        if level:
+            self._levels.append(level)
+        return level
 
 
 @dataclass(slots=True)
@@ -86,16 +200,13 @@ class _Receipt:
         return {**told, "history": dict(self.history)} if self.history else told
 
 
-async def _forget(call: Call, ids: Sequence[str], receipt: _Receipt) -> None:
-    for part in _parts(ids, MAX_RECORDS):
-        done = await call.store.forget(Filter(call.writes, ids=tuple(part)))
-        call.peer.removed += done.ids
-        receipt.forgotten += len(done.ids)
-        receipt.tiers.update(done.tiers)
-        receipt.history.update(done.history)
-        if done.ids:
-            owners = {i: done.owners.get(i, events.UNKNOWN) for i in done.ids}
-            call.server.events.add(events.forgotten(owners))
+async def _forget(call: Call, closure: _Closure, receipt: _Receipt) -> None:
+    for found in closure.found:
+        for part in _parts(found.ids, MAX_RECORDS):
+            done = await call.forget(Filter(call.writes, found.where, ids=tuple(part)))
+            receipt.forgotten += len(done.ids)
+            receipt.tiers.update(done.tiers)
+            receipt.history.update(done.history)
 
 
 class _Walk:
@@ -121,25 +232,34 @@ class _Walk:
             level = await self.named(wanted)
             there = {record.id: record for record in level}
             told += [self._told(there.get(i), i, depth) for i in wanted]
+        if wanted := [i for i in _ancestors(begun) if i not in seen]:
+            there = {record.id: record for record in await self.named(wanted)}
+            told += [self._told(there.get(i), i, 2) for i in wanted]
         return told
 
-    async def down(self, ids: Sequence[str]) -> list[Json]:
-        """What was derived from records, and from that in turn."""
+    async def down(self, record_id: str) -> list[Json]:
+        """What was derived from a record, and from that in turn."""
         told: list[Json] = []
-        seen = {*ids}
-        level = [*ids]
+        seen = {record_id}
+        level = [record_id]
         depth = 0
         while level:
             depth += 1
-            found: list[Record] = []
-            for part in _parts(level, MAX_VALUES):
-                found += await self._select(Filter(self._call.scope, _derived(part)))
-            fresh = {record.id: record for record in found if record.id not in seen}
-            seen.update(fresh)
-            _check_most(len(seen))
-            told += [self._told(record, record.id, depth) for record in fresh.values()]
-            level = [*fresh]
+            level = await self._below(SOURCES, level, depth, seen, told)
+        await self._below(ANCESTORS, [record_id], 2, seen, told)
         return told
+
+    async def _below(
+        self, name: str, ids: Sequence[str], depth: int, seen: set[str], told: list[Json]
+    ) -> list[str]:
+        found: list[Record] = []
+        for part in _parts(ids, MAX_VALUES):
+            found += await self._select(Filter(self._call.scope, _holding(name, part)))
+        fresh = {record.id: record for record in found if record.id not in seen}
+        seen.update(fresh)
+        _check_most(len(seen))
+        told += [self._told(record, record.id, depth) for record in fresh.values()]
+        return [*fresh]
 
     async def _select(self, selected: Filter) -> list[Record]:
         found = await self._call.store.timeline(Page(selected))
@@ -152,30 +272,16 @@ class _Walk:
         return {**self._call.wire([record])[0], "depth": depth}
 
 
-def _found(depths: Sequence[Sequence[str]]) -> tuple[JsonObject, list[str]]:
-    """How many records are of a source and how many derived, and all their ids, the furthest first."""
-    found = [record_id for depth in reversed(depths) for record_id in depth]
-    origin = len(depths[0]) if depths else 0
-    return {"source": origin, "derived": len(found) - origin}, found
-
-
-async def _closure(call: Call, begun: Sequence[str], known: Iterable[str] = ()) -> list[list[str]]:
-    """Ids, and by depth those of what was derived from them, without what is `known`."""
-    seen = {*known}
-    depths: list[list[str]] = []
-    level = [*begun]
-    while level:
-        seen.update(level)
-        depths.append(level)
-        level = [i for i in await _derived_from_any(call, level) if i not in seen]
-    return depths
-
-
-async def _derived_from_any(call: Call, ids: Iterable[str]) -> list[str]:
-    found: dict[str, None] = {}
-    for part in _parts([*ids], MAX_VALUES):
-        found |= dict.fromkeys(await _every(call, _derived(part)))
-    return [*found]
+async def _bereft(call: Call, ids: Sequence[str]) -> list[str]:
+    """Those of some records of whose sources one is no more."""
+    records: list[Record] = []
+    for part in _parts(ids, MAX_RECORDS):
+        records += (await call.store.timeline(Page(Filter(call.writes, ids=tuple(part))))).records
+    there: set[str] = set()
+    for part in _parts(_derived_from(records), MAX_ENTRIES):
+        found = await tier_of(call).entries(Filter(call.scope, ids=tuple(part)), len(part), None)
+        there.update(entry.id for entry in found)
+    return [record.id for record in records if not there.issuperset(_derived_from([record]))]
 
 
 async def _every(call: Call, where: Where) -> list[str]:
@@ -194,20 +300,17 @@ async def _page(call: Call, where: Where, after: tuple[int, str] | None) -> list
     return await tier_of(call).entries(Filter(call.writes, where), MAX_ENTRIES, after)
 
 
-def _source(call: Call) -> Where:
-    asked: JsonObject = {SOURCE: call.params.required("source")}
-    since = call.params.text("since")
-    if since is not None:
-        asked[AT] = {"gte": since}
-    return parse_where(asked, ())
-
-
-def _derived(ids: Iterable[str]) -> Where:
-    return Where((Condition(SOURCES, True, Op.IN, tuple(ids)),))
+def _holding(name: str, ids: Iterable[str]) -> Where:
+    return Where((Condition(name, True, Op.IN, tuple(ids)),))
 
 
 def _derived_from(records: Iterable[Record]) -> list[str]:
     named = (r.provenance.derived_from or () for r in records if r.provenance is not None)
+    return [*dict.fromkeys(i for ids in named for i in ids)]
+
+
+def _ancestors(records: Iterable[Record]) -> list[str]:
+    named = (r.provenance.ancestors or () for r in records if r.provenance is not None)
     return [*dict.fromkeys(i for ids in named for i in ids)]
 
 

@@ -7,7 +7,6 @@ from typing import cast
 
 from a2m_protocol.errors import Json, JsonObject
 from a2m_protocol.where import Condition, Op, Where
-from a2m_server import events
 from a2m_server.call import Call
 from a2m_server.methods.reading import silent
 from a2m_server.store import ReviewedStore
@@ -50,10 +49,5 @@ async def reject(call: Call) -> JsonObject:
     ids = tuple(dict.fromkeys(call.params.required_ids()))
     if not ids:
         return {"rejected": []}
-    receipt = await call.store.forget(Filter(call.writes, ids=ids, statuses=("pending",)))
-    call.peer.removed += receipt.ids
-    if receipt.ids:
-        call.server.events.add(
-            events.forgotten({i: receipt.owners.get(i, events.UNKNOWN) for i in receipt.ids})
-        )
+    receipt = await call.forget(Filter(call.writes, ids=ids, statuses=("pending",)))
     return {"rejected": [*receipt.ids]}

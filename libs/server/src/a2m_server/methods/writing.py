@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import cast
 
 from a2m_protocol.errors import Json, JsonObject, invalid_params
 from a2m_protocol.types import Capability, Draft, Provenance
@@ -14,9 +13,9 @@ from a2m_server.drafts import new_id, read_drafts, stamped
 from a2m_server.methods import remnants
 from a2m_server.methods.extensions import guard
 from a2m_server.methods.reading import require_filter, silent
-from a2m_server.store import TierStore
+from a2m_server.origins import inherited, with_origins
 from a2m_server.summarize import extract, newest
-from a2m_server.values import ACTIVE, Filter, Page, Scope, Written
+from a2m_server.values import ACTIVE, Filter, Page, Written
 
 
 async def remember(call: Call) -> JsonObject:
@@ -26,10 +25,10 @@ async def remember(call: Call) -> JsonObject:
         drafts = read_drafts(call, transfer=True)
         # A receipt would tell of a record that the caller may not see.
         await guard(call, [draft.id for draft in drafts])
-        written = await cast("TierStore", call.store).transfer(drafts)
+        written = await call.transfer(drafts)
     else:
-        drafts = read_drafts(call)
-        written = await call.store.write(drafts, call.writes)
+        drafts = await with_origins(call, read_drafts(call))
+        written = await call.write(drafts)
         for draft, wrote in zip(drafts, written, strict=True):
             _log(call, draft, wrote)
     result: JsonObject = {"ids": [wrote.id for wrote in written]}
@@ -53,12 +52,7 @@ async def forget(call: Call) -> JsonObject:
     named = list(selected.ids or ()) if erase and selected == Filter(call.writes, ids=selected.ids) else []
     if named:
         await remnants.check_named(call, named)
-    receipt = await call.store.forget(selected)
-    call.peer.removed += receipt.ids
-    if receipt.ids:
-        call.server.events.add(
-            events.forgotten({i: receipt.owners.get(i, _owner_in(call.writes)) for i in receipt.ids})
-        )
+    receipt = await call.forget(selected)
     result: JsonObject = {"forgotten": len(receipt.ids)}
     if receipt.tiers:
         result["tiers"] = dict(receipt.tiers)
@@ -104,6 +98,7 @@ async def summarize(call: Call) -> JsonObject:
     owner = call.writes.owner
     if call.scope.readable is None and owners and call.writes.sees(theirs := next(iter(owners))):
         owner = theirs
+    told = Provenance(derived_from=[record.id for record in sources])
     draft = Draft(
         id=new_id(),
         chosen=False,
@@ -112,9 +107,9 @@ async def summarize(call: Call) -> JsonObject:
         owner=owner,
         key=key,
         tier=into,
-        provenance=stamped(call, "summarize", Provenance(derived_from=[record.id for record in sources])),
+        provenance=inherited(stamped(call, "summarize", told), sources),
     )
-    written = await call.store.write([draft], call.writes)
+    written = await call.write([draft])
     found = await call.store.timeline(Page(Filter(call.scope, ids=(written[0].id,))))
     records: list[Json] = [*call.wire(found.records)]
     return {"records": records, "read": len(sources), "written": len(written), **unread}
@@ -147,12 +142,3 @@ def _receipt(wrote: Written) -> JsonObject:
     if wrote.tier is not None:
         receipt["tier"] = wrote.tier
     return receipt
-
-
-def _owner_in(scope: Scope) -> str | None:
-    """The owner of a record of which the store did not say: known where there is but one."""
-    match [*(scope.readable or ())]:
-        case [owner]:
-            return owner
-        case _:
-            return events.UNKNOWN

@@ -83,3 +83,13 @@ SELECT name, setting FROM pg_settings WHERE name = ANY(%(names)s::text[])
 
 -- name: alive
 SELECT 1 AS one FROM store
+
+-- name: held
+-- The length of a text is known without its text, wherever that is kept.
+SELECT coalesce(sum(
+    octet_length(r.content) + coalesce(octet_length(r.metadata), 0) + coalesce(octet_length(r.provenance), 0)
+    + octet_length(concat(r.uri, r.id, r.role, r."group", r.session, r.owner, r.key, r.media_type))
+    + CASE WHEN v.model IS NULL THEN 4 * coalesce(vector_dims(v.vec), 0) ELSE 0 END
+), 0)::bigint AS bytes
+FROM records r LEFT JOIN vectors v ON v.pk = r.pk
+WHERE $filter AND r.arrival IS NULL
