@@ -21,7 +21,7 @@ def test_a_router_shows_moves_circuits_and_requests(
         return {name: float(value) for name, value in re.findall(r"^(a2m_\S+) (\S+)$", text, re.MULTILINE)}
 
     figures = scraped()
-    assert figures['a2m_moved_records_total{source="working",target="episodic"}'] >= 1
+    assert figures['a2m_moved_records_total{source="working",target="episodic",why="session"}'] >= 1
     assert figures['a2m_requests_total{code="0",method="memory/session/close"}'] >= 1
     assert figures['a2m_request_seconds_count{method="memory/remember"}'] >= 1
     for tier in ("working", "episodic", "semantic", "procedural"):

@@ -16,7 +16,7 @@ from a2m_router.settings import RouterSettings
 from a2m_router.shared import Shared
 from a2m_router.steps import Observer, unobserved
 from a2m_router.tiers import Member
-from a2m_server import service
+from a2m_server import requests, service
 from a2m_server.dispatch import Dispatcher
 from a2m_server.events import EventLog
 from a2m_server.http import serve_handler
@@ -34,6 +34,7 @@ def dispatcher(
     settings: RouterSettings, counts: Counts | None = None, observer: Observer = unobserved
 ) -> Dispatcher:
     """The router without a transport, so that HTTP and stdio serve the same."""
+    counts = counts or Counts()
     try:
         config = load(settings.config)
     except ConfigError as error:
@@ -44,7 +45,7 @@ def dispatcher(
     events = EventLog() if shared is None else shared.events
     federation = Federation(
         config.name,
-        [_member(tier, settings) for tier in config.tiers],
+        [_member(tier, settings, counts) for tier in config.tiers],
         events,
         locks=Locks() if shared is None else shared.locks,
         readers=Readers(patience) if shared is None else shared.readers,
@@ -60,12 +61,13 @@ def dispatcher(
     return service.dispatcher(federation, settings, events=events, tally=tally)
 
 
-def _member(tier: TierConfig, settings: RouterSettings) -> Member:
+def _member(tier: TierConfig, settings: RouterSettings, counts: Counts) -> Member:
     client = Client.http(
         tier.url,
         token_file=settings.tier_token_file,
         timeout=settings.tier_timeout,
         retries=settings.tier_retries,
+        headers=requests.carried,
     )
-    store = RemoteTier(client, tier.name, probe_interval=settings.probe_interval)
+    store = RemoteTier(client, tier.name, probe_interval=settings.probe_interval, counts=counts)
     return Member(tier, store, lambda: store.silence)

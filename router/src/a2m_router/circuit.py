@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context
 from typing import TypeVar
 
 from circuitbreaker import CircuitBreaker
@@ -77,7 +78,8 @@ class Circuit:
                 raise error
         if self.open and (self._recovery is None or self._recovery.done()):
             log.warning("%s: %s", self.reason, error and error.message)
-            self._recovery = asyncio.create_task(self._recover())
+            # Not in the context of the request that was last: probes are no part of it.
+            self._recovery = asyncio.create_task(self._recover(), context=Context())
 
     async def _recover(self) -> None:
         looking: set[asyncio.Task[None]] = set()

@@ -102,6 +102,7 @@ class Federation:
         trust: Trust | None = None,
     ) -> None:
         counts = counts or Counts()
+        counts.expect(member.config for member in members)
         self._shared = shared or nullcontext()
         self._opened = AsyncExitStack()
         self._name = name

@@ -23,7 +23,7 @@ from a2m_router.repair import Repairer
 from a2m_router.reunion import Reunion
 from a2m_router.review import Reviewer
 from a2m_router.tiers import Member, Tiers
-from a2m_server import events
+from a2m_server import events, tracing
 from a2m_server.events import Events
 from a2m_server.values import EVERYONE, Consolidated, Entry, Filter, Scope, Written
 
@@ -166,7 +166,7 @@ class Keeper:
             leaving = units(await every_entry(entry.store, selected))
             if not leaving:
                 break
-            done = await self._mover.move(leaving, entry, below)
+            done = await self._mover.move(leaving, entry, below, why="session")
             moved.ids |= done.ids
             moved.failed = done.failed
             self._left(leaving)
@@ -200,7 +200,8 @@ class Keeper:
                     self._parting = False
                     await self._reunite(kept)
                 if bucket is not None:
-                    await self._relieve_bucket(self._tiers.entry, bucket, kept)
+                    with tracing.working("spill"):
+                        await self._relieve_bucket(self._tiers.entry, bucket, kept)
                 put_off = kept.moved.failed is not None
             except A2MError as error:
                 log.warning("a session was not spilled, and will be later: %s", error.message)
@@ -241,11 +242,12 @@ class Keeper:
     async def _sweeping(self) -> None:
         while True:
             try:
-                await self._tiers.learn()
-                # Of several routers, one sweeps at a time.
-                async with self._locks.alone("sweep") as alone:
-                    if alone:
-                        self._log(await self.consolidate())
+                with tracing.working("sweep"):
+                    await self._tiers.learn()
+                    # Of several routers, one sweeps at a time.
+                    async with self._locks.alone("sweep") as alone:
+                        if alone:
+                            self._log(await self.consolidate())
             except A2MError as error:
                 log.warning("a sweep was cut short: %s", error.message)
             except Exception:
@@ -310,13 +312,15 @@ class Keeper:
         if member.config.spill_to is not None:
             below = self._below(member)
             if below is not None:
-                kept.moved.add(await self._mover.move(leaving, member, below))
+                kept.moved.add(await self._mover.move(leaving, member, below, why="spill"))
                 self._left(leaving)
             return
         entries = [entry for unit in leaving for entry in unit.entries]
         members = await group_members(member.store, entries)
         ids = tuple({e.id: None for e in [*entries, *members]})
-        kept.dropped |= (await self._forgetter.forget(Filter(ids=ids, tier=member.name))).owners
+        dropped = (await self._forgetter.forget(Filter(ids=ids, tier=member.name))).owners
+        self._counted.dropped.labels(member.name).inc(len(dropped))
+        kept.dropped |= dropped
 
     async def _promote_earned(self, member: Member, kept: Kept) -> None:
         config = member.config
@@ -328,7 +332,7 @@ class Keeper:
         earned = Where((Condition("access_count", False, Op.GTE, (config.promote_after,)),))
         entries = await every_entry(member.store, Filter(EVERYONE, earned))
         moving = await self._reviewer.admitted(units(entries), member, target)
-        kept.promoted.add(await self._mover.move(moving, member, target))
+        kept.promoted.add(await self._mover.move(moving, member, target, why="promotion"))
 
     async def _excess(self, member: Member, count: int) -> list[Unit]:
         """What has to leave a tier of `count` records: the oldest, or what has decayed the furthest."""

@@ -88,9 +88,17 @@ class Mover:
         self._belief = belief or Belief()
 
     async def move(
-        self, moving: Iterable[Unit], source: Member, target: Member, *, salience: float = 0.0
+        self,
+        moving: Iterable[Unit],
+        source: Member,
+        target: Member,
+        *,
+        why: str = "asked",
+        salience: float = 0.0,
     ) -> Moved:
         """Move whole units; `salience` is added on arrival. A unit that cannot move stays and is named.
+
+        `why` is for the metrics.
 
         Raises -32602 when one of the tiers can be no part of a move.
         """
@@ -102,7 +110,7 @@ class Mover:
         if source is not target:
             for batch in batches(moving, BATCH):
                 done.add(await self._try(batch, source, target, salience, until))
-        self._counts.moved.labels(source.name, target.name).inc(len(done.ids))
+        self._counts.moved.labels(source.name, target.name, why).inc(len(done.ids))
         return done
 
     async def _try(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from a2m_protocol.errors import A2MError, Code
@@ -91,6 +91,7 @@ class Reading:
             )
         asked_all = time.perf_counter()
         found = await self._ranking.merged(search, query, answers, recent)
+        self._count(answers, found)
         took = {
             "embed": embedded - began,
             "tiers": asked_all - embedded,
@@ -190,6 +191,16 @@ class Reading:
             self._marked[session] = None
         while len(self._marked) > MARKED:
             self._marked.popitem(last=False)
+
+    def _count(self, answers: Mapping[str, Found], found: Found) -> None:
+        """How often each tier is of use to those who recall."""
+        used = {record.tier for record in found.records}
+        for tier, answer in answers.items():
+            self._counts.recalled.labels(tier).inc()
+            if answer.records:
+                self._counts.hit.labels(tier).inc()
+            if tier in used:
+                self._counts.used.labels(tier).inc()
 
     def _without(self, silent: Sequence[Degraded]) -> tuple[Degraded, ...]:
         """What an answer has to say of those that had no part in it, each counted."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from pydantic import ValidationError
 
 from a2m_protocol.client import Client
 from a2m_protocol.errors import A2MError, Code, Json, JsonObject, TransportError, invalid_params
 from a2m_protocol.types import MAX_RECORDS, STATUSES, Capability, Draft, Record, metadata_text
 from a2m_router import inspection, wire
 from a2m_router.circuit import Circuit, OpenCircuitError
+from a2m_router.counts import Counts
 from a2m_router.listing import PAGE, every_entry
+from a2m_server import requests, tracing
 from a2m_server.describe import OWNERS
 from a2m_server.values import (
     Buried,
@@ -52,13 +57,17 @@ class RemoteTier:
     asked of it (`info().extensions` tells).
     """
 
-    def __init__(self, client: Client, name: str, *, probe_interval: float = 1.0) -> None:
+    def __init__(
+        self, client: Client, name: str, *, probe_interval: float = 1.0, counts: Counts | None = None
+    ) -> None:
         """`probe_interval` is how often a tier that does not answer is looked for, in seconds."""
+        self._counts = counts or Counts()
         self._client = client
         self._name = name
         self._circuit = Circuit(name, self._probe, probe_interval)
         self._max_recall: int | None = None
         self._scopes = _Scopes()
+        self._traced = {"rpc.system.name": "jsonrpc", "a2m.tier": name}
 
     @property
     def silence(self) -> str | None:
@@ -238,26 +247,48 @@ class RemoteTier:
             return read(told)
         except (A2MError, KeyError, TypeError, ValueError) as error:
             raise TransportError(
-                f"tier {self._name}: its answer to memory/{method} cannot be read: {error}",
+                f"tier {self._name}: its answer to memory/{method} cannot be read: {_wrong(error)}",
                 maybe_received=True,
             ) from error
 
     async def _call(self, method: str, params: JsonObject, seconds: float | None = None) -> JsonObject:
+        request = requests.current()
+        if request is not None:
+            request.tiers[self._name] = None
+        began, code = time.perf_counter(), "cancelled"
         try:
-            return await self._circuit.call(
-                lambda: self._client.call(f"memory/{method}", params, timeout=seconds)
-            )
+            with tracing.asking(f"memory/{method}", self._traced):
+                told = await self._circuit.call(
+                    lambda: self._client.call(f"memory/{method}", params, timeout=seconds)
+                )
+            code = "0"
+            return told
         except OpenCircuitError:
+            code = "open"
             raise
         except TransportError as error:
+            code = "unreachable"
             raise TransportError(
                 f"tier {self._name} does not answer: {error.message}; try again",
                 maybe_received=error.maybe_received,
                 retryable=error.retryable,
             ) from error
+        except A2MError as error:
+            code = str(int(error.code))
+            raise
+        finally:
+            self._counts.asked(self._name, f"memory/{method}", code, time.perf_counter() - began)
 
     async def _probe(self) -> None:
         await self._client.call("memory/fetch", _READY)
+
+
+def _wrong(error: Exception) -> str:
+    """What is wrong with an answer, without what is in it: it may be anybody's."""
+    if isinstance(error, ValidationError):
+        found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{'.'.join(map(str, found['loc']))}: {found['type']}"
+    return f"{error}" if isinstance(error, A2MError | KeyError) else type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

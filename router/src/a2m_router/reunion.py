@@ -73,5 +73,5 @@ class Reunion:
         for tier, entries in tiers.items():
             if tier != home:
                 source, target = self._tiers.get(tier), self._tiers.get(home)
-                done.add(await self._mover.move(units(entries), source, target))
+                done.add(await self._mover.move(units(entries), source, target, why="group"))
         return done

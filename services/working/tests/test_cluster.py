@@ -245,3 +245,26 @@ def _until(true: Callable[[], bool], seconds: float = 30) -> None:
     while not true():
         assert time.monotonic() < deadline, "the cluster does not come up"
         time.sleep(0.02)
+
+
+async def test_the_size_of_a_cluster_is_that_of_all_its_servers(
+    cluster_url: str, cluster_ports: list[int]
+) -> None:
+    store = WorkingStore(WorkingSettings(url=cluster_url, prefix=f"t-{uuid4().hex[:8]}:"))
+    await store.open()
+    nodes = [Redis(port=port) for port in cluster_ports]
+    try:
+        await store.write([draft(session=f"s{number}") for number in range(9)], EVERYONE)
+        least = max(node.info("memory")["used_memory"] for node in nodes)
+        size = await store.size()
+        assert (size.records, size.limit) == (9, None)
+        assert size.bytes is not None
+        assert size.bytes > 2 * least
+        for node in nodes:
+            node.config_set("maxmemory", "64mb")
+        assert (await store.size()).limit == 3 * 64 * 2**20
+    finally:
+        for node in nodes:
+            node.config_set("maxmemory", "0")
+            node.close()
+        await store.close()

@@ -143,3 +143,16 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0)
     while not await condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         await asyncio.sleep(0.01)
+
+
+async def test_the_size_is_told_beside_what_the_server_may_hold(
+    own: WorkingStore, own_valkey: Valkey
+) -> None:
+    await own.write([draft("one"), draft("two")], EVERYONE)
+    size = await own.size()
+    assert (size.records, size.limit) == (2, None)
+    async with Redis.from_url(own_valkey.url) as client:
+        await client.config_set("maxmemory", "64mb")
+    size = await own.size()
+    assert size.bytes is not None
+    assert size.limit == 64 * 2**20 > size.bytes > 100_000

@@ -18,7 +18,7 @@ from a2m_protocol.answers import error_of
 from a2m_protocol.child import StdioTransport
 from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError
 from a2m_protocol.methods import UNSET, Methods, Names, Owner
-from a2m_protocol.transports import HttpTransport, LocalTransport, Transport
+from a2m_protocol.transports import Headers, HttpTransport, LocalTransport, Transport
 
 __all__ = ["UNSET", "Client", "HttpTransport", "LocalTransport", "StdioTransport", "SyncClient"]
 
@@ -61,9 +61,11 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
         token_file: Path | str | None = None,
         timeout: float = 30.0,
         retries: int = 0,
+        headers: Headers = tuple,
     ) -> Self:
-        """A client of the server at `url`."""
-        return cls(HttpTransport(url, token=token, token_file=token_file), timeout=timeout, retries=retries)
+        """A client of the server at `url`; `headers` gives more of them at each call."""
+        transport = HttpTransport(url, token=token, token_file=token_file, headers=headers)
+        return cls(transport, timeout=timeout, retries=retries)
 
     @classmethod
     def stdio(

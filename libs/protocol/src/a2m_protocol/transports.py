@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from a2m_protocol.errors import JsonObject, TransportError
 from a2m_protocol.types import PROTOCOL
 
 Deliver = Callable[[JsonObject], None]
+Headers = Callable[[], Iterable[tuple[bytes, bytes]]]
 
 
 class Transport(Protocol):
@@ -44,7 +45,8 @@ class HttpTransport:
 
     `token` or the content of `token_file` (read again when it changes) is sent as a bearer token.
     Redirects are not followed, proxies named in the environment not used. `connect_timeout` bounds the
-    making of a connection, in seconds. Raises `ValueError` for what is no URL and for an unusable token.
+    making of a connection, in seconds. `headers` is asked for more of them at each call.
+    Raises `ValueError` for what is no URL and for an unusable token.
     """
 
     deliver: Deliver | None = None
@@ -57,6 +59,7 @@ class HttpTransport:
         token_file: Path | str | None = None,
         connect_timeout: float = 5.0,
         max_connections: int = 100,
+        headers: Headers = tuple,
     ) -> None:
         self._target = _parsed(url)
         # As errors name it: what is in it of a password is for the server alone.
@@ -64,6 +67,7 @@ class HttpTransport:
         self._token = token.encode("ascii") if token is not None else None
         self._token_file = TokenFile(Path(token_file)) if token_file is not None else None
         self._connect_timeout = connect_timeout
+        self._headers = headers
         # Idle connections are given up well before a server does, lest a call meets one that is closing.
         self._limits = httpx.Limits(
             max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=30.0
@@ -93,7 +97,9 @@ class HttpTransport:
         if self._client is None:
             raise TransportError(f"{self.url}: the client is not open", maybe_received=False, retryable=False)
         token = self._token_file.token if self._token_file is not None else self._token
-        headers = _HEADERS if token is None else [*_HEADERS, (b"authorization", b"Bearer " + token)]
+        headers = [*_HEADERS, *self._headers()]
+        if token is not None:
+            headers.append((b"authorization", b"Bearer " + token))
         request = self._client.build_request(
             "POST",
             self._target,

@@ -6,8 +6,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from contextvars import Context
 
 from a2m_protocol.errors import A2MError
+from a2m_server import tracing
 from a2m_server.store import MemoryStore
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,8 @@ class Accesses:
         self._pending.extend(ids)
         self._at = at
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._write())
+            # Not in the context of a request: it has its end before this, and others count here too.
+            self._task = asyncio.create_task(self._write(), context=Context())
 
     async def settle(self) -> None:
         """Wait, for a moment at most, until what was counted before is written.
@@ -64,7 +67,8 @@ class Accesses:
             written = self._written
             self._pending.clear()
             try:
-                await self._store.touch(ids, self._at)
+                with tracing.working("accesses"):
+                    await self._store.touch(ids, self._at)
             except A2MError as error:
                 log.warning("%d accesses were not counted: %s", len(ids), error.message)
             finally:

@@ -86,6 +86,11 @@ class AuditLog:
             self._file.close()
             self._file = None
 
+    @property
+    def waiting(self) -> int:
+        """How many lines are not on disk yet."""
+        return len(self._waiting)
+
     def note(self, entry: Mapping[str, object]) -> None:
         """Add a line; when, its number and its digest are ours to say.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -12,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from a2m_protocol.errors import A2MError
-from a2m_server import http, stdio
+from a2m_server import http, logs, stdio, tracing
 from a2m_server.exchange import Handler
 from a2m_server.metrics import Metrics
 from a2m_server.service import dispatcher
@@ -58,14 +56,9 @@ def run(
     options = vars(parser.parse_args(arguments))
     over_stdio = options.pop("stdio")
     settings = _settings(settings_cls, {name: value for name, value in options.items() if value is not None})
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    for chatty in ("uvicorn", "httpx", "httpcore"):
-        logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
+    logs.configure(settings.service, settings.log_level, settings.log_format)
     try:
+        tracing.start(settings.service)
         metrics = Metrics()
         handler = create_handler(settings, metrics)
         if over_stdio:

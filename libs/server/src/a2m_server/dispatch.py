@@ -25,6 +25,7 @@ from a2m_server.methods import EXTENSIONS, METHODS, Extension, Method
 from a2m_server.params import Limits, Params
 from a2m_server.quota import Quota
 from a2m_server.redaction import Redactor
+from a2m_server.sizes import Measured, Size
 from a2m_server.store import MemoryStore
 from a2m_server.values import Degraded, StoreInfo
 
@@ -71,6 +72,10 @@ class Dispatcher:
     async def ready(self) -> Sequence[Degraded] | None:
         """Return when the store answers, else raise `A2MError`; of several tiers, name those that do not."""
         return await self._store.ready()
+
+    async def size(self) -> Size | None:
+        """How much the store holds, None where it does not know."""
+        return await self._store.size() if isinstance(self._store, Measured) else None
 
     async def describe(self, peer: Peer, *, owner: str | None = None) -> JsonObject:
         """The describe document as `peer` may see it; `owner` scopes the counts."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -29,7 +30,9 @@ from a2m_server.rates import Rates
 from a2m_server.register import Register
 from a2m_server.service import dispatcher
 from a2m_server.settings import ServerSettings, is_loopback
+from a2m_server.sizes import Measured, Sizes
 from a2m_server.store import MemoryStore
+from a2m_server.tracker import Tracker
 
 __all__ = ["create_app", "serve", "serve_handler"]
 
@@ -50,6 +53,8 @@ def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics |
 
     metrics = metrics or Metrics()
     audit = AuditLog(settings.audit_file) if settings.audit_file is not None else None
+    if audit is not None:
+        metrics.watch_audit(lambda: audit.waiting)
     rates = Rates(settings.rate, settings.shared_url) if settings.rate is not None else None
 
     @asynccontextmanager
@@ -70,7 +75,9 @@ def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics |
         async with closing:
             yield
 
-    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    # FastAPI's own telemetry tells what was raised in its own words, which may be a record's.
+    quiet: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, telemetry=quiet)
     exchange = Exchange(handler, settings.request_timeout, metrics, audit, rates)
     endpoint = Endpoint(handler, exchange, settings, metrics, audit)
     app.add_route("/", endpoint.call, methods=["POST"])
@@ -86,6 +93,7 @@ def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics |
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "A2M-Protocol-Version"],
         )
+    app.add_middleware(Tracker, metrics=metrics)
     return app
 
 
@@ -106,6 +114,7 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._exchange = exchange
+        self._sizes = Sizes(metrics.registry, settings.service, settings.ready_timeout)
 
     async def call(self, request: Request) -> Response:
         """POST /: one JSON-RPC message."""
@@ -168,6 +177,8 @@ class Endpoint:
         peer = await self._peer(request)
         if isinstance(peer, Response):
             return peer
+        if isinstance(self._handler, Measured):
+            await self._sizes.measure(self._handler)
         return PlainTextResponse(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _peer(self, request: Request) -> Peer | Response:

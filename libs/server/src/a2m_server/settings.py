@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from a2m_server.logs import Format
 from a2m_server.oidc import OidcSettings
 from a2m_server.quota import quotas_of
 from a2m_server.rates import rates_of
@@ -28,7 +29,7 @@ class ServerSettings(BaseSettings):
     wrote, removed or was denied what. `rate` bounds how often each principal may call, such as `50/second` or
     `20/second; 10000/hour`. `quota` bounds the bytes that each principal's owner may hold for it to write,
     such as `100MB`, or by role `agent=100MB; curator=2GB`. `redact` set to `credentials` takes those out of
-    what is written.
+    what is written. Log lines are for people (`text`) or an object each (`json`).
     """
 
     model_config = SettingsConfigDict(
@@ -58,6 +59,7 @@ class ServerSettings(BaseSettings):
     max_connections: Annotated[int, Field(gt=0)] = 1_000
     backlog: Annotated[int, Field(gt=0)] = 512
     log_level: str = "info"
+    log_format: Format = "text"
 
     @field_validator("origins", "hosts", mode="before")
     @classmethod
@@ -109,6 +111,12 @@ class ServerSettings(BaseSettings):
     def shared_url(self) -> str | None:
         """Of the Redis in which servers of one kind count the calls of a principal together."""
         return None
+
+    @property
+    def service(self) -> str:
+        """What the server is called in logs, metrics and traces; a tier by its name."""
+        prefix = str(self.model_config.get("env_prefix", ""))
+        return prefix.removeprefix("A2M_").strip("_").lower()
 
     @property
     def keeps_owners_apart(self) -> bool:

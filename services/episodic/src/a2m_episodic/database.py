@@ -16,6 +16,7 @@ from a2m_episodic.queries import query
 from a2m_episodic.settings import EpisodicSettings
 from a2m_episodic.trouble import reason
 from a2m_protocol.errors import A2MError, Code, invalid_params, unavailable
+from a2m_server import tracing
 
 Connection: TypeAlias = "psycopg.AsyncConnection[DictRow]"
 Values: TypeAlias = Mapping[str, Any]
@@ -60,7 +61,7 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
         """A connection in autocommit, for reads of one statement."""
-        with translated():
+        with translated(), tracing.querying("postgresql", "session"):
             try:
                 async with self._pool.connection() as connection:
                     try:
@@ -71,6 +72,11 @@ class Database:
                         raise
             except (psycopg_pool.PoolTimeout, psycopg_pool.TooManyRequests) as error:
                 raise unavailable(WHAT, self._none_free()) from error
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a connection."""
+        return self._pool.get_stats().get("requests_waiting", 0)
 
     async def transact(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """The result of `work` in a transaction, done again when the engine chose it to break a deadlock."""

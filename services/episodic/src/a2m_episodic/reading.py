@@ -10,6 +10,7 @@ from a2m_episodic.filters import Conditions, compile_filter, owned_by
 from a2m_episodic.queries import query
 from a2m_protocol.clock import MAX_SEQ
 from a2m_protocol.types import Record
+from a2m_server.sizes import Size
 from a2m_server.values import Entry, Filter, Found, Page, Scope, SessionInfo, Tombstone
 
 WANTED = {
@@ -75,6 +76,13 @@ class Reader:
         async with self._database.connection() as connection:
             [row] = await rows(connection, query("read", "held", filter=found.scope("r")), found.values)
         return int(row["bytes"])
+
+    async def size(self) -> Size:
+        """Records by what each session counts, bytes by the files of the tables and their indexes."""
+        waiting = self._database.waiting
+        async with self._database.connection() as connection:
+            [row] = await rows(connection, query("read", "size"))
+        return Size(int(row["records"]), int(row["bytes"]), waiting=waiting)
 
     async def sessions(self, scope: Scope) -> list[SessionInfo]:
         found = owned_by(scope)

@@ -34,3 +34,7 @@ class EpisodicSettings(ServerSettings):
     pool_waiting: Annotated[int, Field(ge=1)] = 200
     statement_timeout: Seconds = 30.0
     maintenance_interval: Seconds = 10.0
+
+    @property
+    def service(self) -> str:
+        return self.name

@@ -23,6 +23,7 @@ from a2m_episodic.writing import Writer
 from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Draft, Record
 from a2m_server.memory import SEARCHING, TIER_CAPABILITIES
+from a2m_server.sizes import Size
 from a2m_server.values import (
     Buried,
     Deleted,
@@ -110,6 +111,9 @@ class EpisodicStore:
 
     async def counts(self, scope: Scope) -> dict[str, int]:
         return {self._settings.name: await self._reader.count(scope)}
+
+    async def size(self) -> Size:
+        return await self._reader.size()
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         return await self._writer.write(drafts, scope)

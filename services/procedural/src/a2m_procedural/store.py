@@ -28,7 +28,10 @@ from a2m_protocol.clock import SEQ_PER_MS
 from a2m_protocol.errors import embedding_mismatch, unavailable
 from a2m_protocol.types import Draft, Record
 from a2m_retrieval.metric import Metric
+from a2m_server import tracing
+from a2m_server.sizes import Size, space
 from a2m_server.values import (
+    EVERYONE,
     Buried,
     Deleted,
     Entry,
@@ -140,6 +143,10 @@ class ProceduralStore:
     async def counts(self, scope: Scope) -> dict[str, int]:
         return await (await self._bench()).counts(scope)
 
+    async def size(self) -> Size:
+        records = sum((await self.counts(EVERYONE)).values())
+        return Size(records, *await self._in("look", self._space))
+
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         """One commit a call, or none where nothing changes but counts."""
         return await self._change(
@@ -232,7 +239,7 @@ class ProceduralStore:
         pool = self._threads.get(thread)
         if pool is None:
             raise unavailable("the skills repository", "it is not open")
-        with translated(self._place.path):
+        with translated(self._place.path), tracing.querying("git", thread):
             return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     def _open(self) -> None:
@@ -270,6 +277,9 @@ class ProceduralStore:
         hand = _opened(self._reader)
         hand.repository.head()
         hand.journal.version()
+
+    def _space(self) -> tuple[int, int]:
+        return space(_opened(self._looker).repository.common)
 
     def _tombstones(self, ids: Sequence[str]) -> list[Tombstone]:
         return list(_opened(self._reader).journal.tombstones(ids, self._ms()).values())

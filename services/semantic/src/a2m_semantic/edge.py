@@ -36,6 +36,8 @@ from a2m_semantic.engine import (
     names_of,
 )
 from a2m_semantic.shard import SHARD, Shard, make, sync
+from a2m_server import tracing
+from a2m_server.sizes import space
 
 PAGE = 256
 
@@ -185,6 +187,9 @@ class EdgeEngine:
         request = qdrant.CountRequest(exact=True, filter=_filter(where))
         return await self._use(lambda shard: shard.count(request))
 
+    async def space(self) -> tuple[int, int]:
+        return await self._call(lambda: space(self._folder))
+
     async def nearest(
         self, query: Sequence[float] | Terms, where: Clause, fields: Sequence[str], limit: int
     ) -> list[Stored]:
@@ -257,7 +262,8 @@ class EdgeEngine:
     async def _call(work: Callable[[], Result]) -> Result:
         """Run a blocking call of the library in a thread: the one place where its errors become ours."""
         try:
-            return await asyncio.to_thread(work)
+            with tracing.querying("qdrant", "edge"):
+                return await asyncio.to_thread(work)
         except OSError as error:
             raise unavailable("the semantic store's folder", error.strerror or str(error)) from error
         except A2MError:

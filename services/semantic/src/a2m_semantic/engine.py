@@ -197,6 +197,10 @@ class Engine(Protocol):
 
     async def count(self, where: Clause) -> int: ...
 
+    async def space(self) -> tuple[int, int] | None:
+        """Bytes that are taken on the disk, and those that could be; None where the engine does not say."""
+        ...
+
     async def nearest(
         self, query: Sequence[float] | Terms, where: Clause, fields: Sequence[str], limit: int
     ) -> list[Stored]:

@@ -32,6 +32,7 @@ from a2m_semantic.engine import (
     names_of,
 )
 from a2m_semantic.points import FLOATS, INTEGERS, KEYWORDS, NUMBER_HIGH, NUMBER_KEY, NUMBERS_ARRAY
+from a2m_server import tracing
 
 IN_MEMORY = ":memory:"
 CONFLICT = 409
@@ -180,6 +181,9 @@ class ServerEngine:
         async with self._calling() as client:
             return (await client.count(self._collection, _filter(where), exact=True)).count
 
+    async def space(self) -> None:
+        """Qdrant tells it in metrics of its own."""
+
     async def nearest(
         self, query: Sequence[float] | Terms, where: Clause, fields: Sequence[str], limit: int
     ) -> list[Stored]:
@@ -232,7 +236,8 @@ class ServerEngine:
         if self._opened is None:
             raise unavailable("the semantic store", "it is not open")
         try:
-            yield self._opened
+            with tracing.querying("qdrant", "request"):
+                yield self._opened
         except UnexpectedResponse as error:
             if error.status_code is not None and error.status_code < SERVER_ERROR:
                 raise A2MError(Code.INTERNAL, f"Qdrant refused a request: {error}") from error

@@ -36,6 +36,7 @@ from a2m_semantic.upkeep import Upkeep
 from a2m_semantic.writing import Writer
 from a2m_server.memory import SEARCHING, TIER_CAPABILITIES
 from a2m_server.sequence import with_seq
+from a2m_server.sizes import Size
 from a2m_server.values import (
     ACTIVE,
     Buried,
@@ -123,6 +124,10 @@ class SemanticStore:
 
     async def counts(self, scope: Scope) -> dict[str, int]:
         return {NAME: await self._engine.count(self._clause(Filter(scope)))}
+
+    async def size(self) -> Size:
+        taken, limit = await self._engine.space() or (None, None)
+        return Size(await self._engine.count(self._clause(Filter())), taken, limit)
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         async def work() -> list[Written]:

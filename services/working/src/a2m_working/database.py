@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
 
 from a2m_protocol.errors import A2MError, Code, unavailable
+from a2m_server import tracing
 from a2m_working.scripts import load_scripts
 from a2m_working.settings import WorkingSettings
 
@@ -103,6 +104,18 @@ class Database:
         value = found.get(name, found.get(name.encode()))
         return value.decode() if isinstance(value, bytes) else value
 
+    async def memory(self) -> tuple[int, int | None]:
+        """Bytes that the data take, and those that they may take: of a Cluster, of all its primaries."""
+        client = self._connected
+        async with _translated():
+            if self.is_cluster:
+                told = await client.info("memory", target_nodes=RedisCluster.PRIMARIES)
+                nodes = [*told.values()] if "used_memory" not in told else [told]
+            else:
+                nodes = [await client.info("memory")]
+        limits = [int(node.get("maxmemory", 0)) for node in nodes]
+        return sum(int(node["used_memory"]) for node in nodes), sum(limits) if all(limits) else None
+
     async def together(self, calls: Iterable[Awaitable[T]]) -> list[T]:
         """The results of calls made at once; the first failure is raised when all have ended."""
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -121,8 +134,9 @@ class Database:
 
     async def _execute(self, *parts: Argument) -> Any:
         # The client of a Cluster raises when it runs out of connections instead of waiting for one.
-        async with self._parallel:
-            return await self._connected.execute_command(*parts)
+        with tracing.querying("redis", str(parts[0])):
+            async with self._parallel:
+                return await self._connected.execute_command(*parts)
 
     def _server(self) -> Redis:
         settings = self._settings

@@ -33,3 +33,7 @@ class WorkingSettings(ServerSettings):
     connect_timeout: Annotated[float, Field(gt=0)] = 2.0
     command_timeout: Annotated[float, Field(gt=0)] = 15.0
     max_redis_connections: Annotated[int, Field(ge=1)] = 64
+
+    @property
+    def service(self) -> str:
+        return self.name

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from a2m_protocol.errors import embedding_mismatch
 from a2m_protocol.types import Draft, Record
 from a2m_server.memory import EXTENSIONS, TIER_CAPABILITIES
+from a2m_server.sizes import Size
 from a2m_server.values import (
     EVERYONE,
     Buried,
@@ -86,6 +87,11 @@ class WorkingStore:
     async def counts(self, scope: Scope) -> dict[str, int]:
         owners = None if scope.readable is None else list(scope.readable)
         return {self._settings.name: await self._buckets.total(owners)}
+
+    async def size(self) -> Size:
+        """Of the whole server's memory: what else is kept in it counts as well."""
+        taken, limit = await self._database.memory()
+        return Size(await self._buckets.total(None), taken, limit)
 
     async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
         return await self._buckets.put(drafts, scope, transfer=False) if drafts else []

@@ -66,6 +66,15 @@ WHERE r.pk = ANY(%(pks)s::bigint[])
 -- name: count
 SELECT coalesce(sum(b.records), 0)::bigint AS records FROM buckets b WHERE $filter
 
+-- name: size
+SELECT
+    (SELECT coalesce(sum(records), 0)::bigint FROM buckets) AS records,
+    (
+        SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+        FROM pg_class c
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'm')
+    ) AS bytes
+
 -- name: sessions
 SELECT b.session, b.owner, b.records, opened.created_at AS opened_at, touched.created_at AS touched_at
 FROM buckets b
