@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test faults soak check demo conformance bench format lock clean
+.PHONY: help up test faults soak check demo conformance bench images images-test chart format lock clean
 
 PYTHON ?= python3
 DIR := $(abspath .)
@@ -25,13 +25,14 @@ up: $(STAMP) ## serve the whole federation on this machine; Ctrl-C stops it
 	@$(BIN)/a2m up $(ARGS)
 
 test: $(STAMP) ## run the tests, on real engines
-	@$(BIN)/pytest -n 2 --dist loadscope -m "not faults and not conformance" $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadscope -m "not faults and not conformance and not images" $(ARGS)
 
 check: $(STAMP) ## lint, types, import rules, lock files
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . && echo "ruff: clean"
 	@$(BIN)/pyright -p .
 	@said=$$($(BIN)/lint-imports --no-cache --no-logo 2>&1) && echo "imports: clean" || { echo "$$said"; exit 1; }
 	@$(BIN)/python tools/locks.py --check
+	@$(BIN)/python tools/chart.py --check
 
 faults: $(STAMP) ## every process killed at every step, networks cut, long interleavings
 	@$(BIN)/pytest -m faults -n 2 --dist load $(ARGS)
@@ -47,6 +48,16 @@ conformance: $(STAMP) ## check all six servers against A2M 0.1, over HTTP and st
 
 bench: $(STAMP) ## measure against the bare engines in the same run
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+images: ## build all container images, by docker or buildah (tools/images.py says what it is told)
+	@$(PYTHON) tools/images.py $(ARGS)
+
+images-test: $(STAMP) ## start each image on real databases, by buildah; needs root and BASE
+	@test -n "$$BASE" || { echo "BASE is the image that they were built from: its size is taken off"; exit 1; }
+	@$(BIN)/pytest -m images -n 0 tests/deploy/test_images.py $(ARGS)
+
+chart: $(STAMP) ## make the Helm chart from the kustomize base
+	@$(BIN)/python tools/chart.py
 
 format: $(STAMP) ## format the code and mend what the linter can
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .

@@ -1,4 +1,4 @@
-"""Locks versions with hashes and without addresses: one file for the workspace, one a deployable.
+"""Locks versions with hashes and without addresses: one file for the workspace, one an image, one to build.
 
 `--check` says whether the lock files still answer to the manifests, without asking a registry.
 """
@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / "tools" / "locks.sum"
+VARIANTS = {"router": ("local",)}
+"""Extras with which a deployable has an image of its own."""
 OPTIONS = (
     "--universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet"
 )
@@ -30,12 +32,16 @@ def main() -> None:
     uv = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
     hidden = [word for name in members for word in ("--no-emit-package", name)]
     _compile(uv, ["pyproject.toml", "--group", "dev"], "requirements.lock", hidden)
+    constraint = ["--constraint", "requirements.lock"]
+    _compile(uv, ["--group", "build", *constraint], "tools/build.lock", [])
     for folder in members.values():
         if folder.parent.name != "libs":
             relative = folder.relative_to(ROOT)
-            constraint = ["--constraint", "requirements.lock"]
-            target = f"{relative}/requirements.lock"
-            _compile(uv, [f"{relative}/pyproject.toml", *constraint], target, hidden)
+            sources = [f"{relative}/pyproject.toml", *constraint]
+            _compile(uv, sources, f"{relative}/requirements.lock", hidden)
+            for extra in VARIANTS.get(folder.name, ()):
+                target = f"{relative}/requirements-{extra}.lock"
+                _compile(uv, [*sources, "--extra", extra], target, hidden)
     STATE.write_text(_digest(members))
 
 
@@ -63,10 +69,10 @@ def _digest(members: dict[str, Path]) -> str:
     for folder in [ROOT, *members.values()]:
         manifest = tomllib.loads((folder / "pyproject.toml").read_text())
         project = manifest["project"]
-        groups = manifest.get("dependency-groups", {})
-        extras = [word for extra in project.get("optional-dependencies", {}).values() for word in extra]
-        overrides = manifest.get("tool", {}).get("uv", {}).get("override-dependencies", [])
-        wanted = [*project.get("dependencies", []), *groups.get("dev", []), *extras, *overrides]
+        wanted = [*project.get("dependencies", [])]
+        for table in (manifest.get("dependency-groups", {}), project.get("optional-dependencies", {})):
+            wanted += [f"{name}: {one}" for name, group in table.items() for one in group]
+        wanted += manifest.get("tool", {}).get("uv", {}).get("override-dependencies", [])
         asked.append(f"{project['name']}: {sorted(wanted)}")
     return hashlib.sha256("\n".join(sorted(asked)).encode()).hexdigest() + "\n"
 

@@ -148,6 +148,23 @@ def ensure_you(path: Path, token_file: Path) -> None:
     _keep(given, token_file)
 
 
+def ensure_principal(
+    paths: Sequence[Path], name: str, token_file: Path, *, roles: Sequence[str], pooled: bool
+) -> None:
+    """Make a principal once, known by one token to each of several files, and write the token into a file.
+
+    Where the token's file or one of the others lacks it, all of them get a new token. Raises `CliError`.
+    """
+    if token_file.exists() and all(path.exists() and _read(path).named(name) for path in paths):
+        return
+    text, token = make_token(_now_ms(), None)
+    made = Principal(name=name, owner=name, roles=tuple(map(Role, roles)), pooled=pooled, tokens=(token,))
+    for path in paths:
+        with _editing(path) as edit:
+            edit.principals = edit.principals.with_(made)
+    _keep(Given(text, made, token), token_file)
+
+
 def keep_own(given: Given, data: Path) -> None:
     """Put a new token of the one who runs a federation where its commands look for it."""
     token_file = Blueprint(data).own_token_file

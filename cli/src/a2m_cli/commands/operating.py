@@ -40,6 +40,7 @@ def up(
     ] = None,
 ) -> None:
     """Run a federation on databases of its own until Ctrl-C."""
+    _need_engines()
     from a2m_cli.blueprint import TIERS, Blueprint, BlueprintError, parse_tiers
     from a2m_cli.configuration import ConfigurationError, read
     from a2m_cli.display import display
@@ -62,6 +63,27 @@ def up(
     if blueprint.principals_file.exists() and not auth and not quiet:
         print("There are tokens in this folder, but without --auth nobody is asked for one.", file=sys.stderr)
     run(blueprint, display(quiet=quiet), ready_file=ready_file)
+
+
+def _need_engines() -> None:
+    """Raise `CliError` where the command line was installed without what runs a federation."""
+    if find_spec("a2m_engines") is None:
+        raise CliError("the engines are not installed here: this command needs the package a2m-cli[up]")
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where they are kept, each in a folder of its own.")],
+) -> None:
+    """Make the secrets of a deployment, once: what is there stays as it is."""
+    from a2m_cli import rendering
+    from a2m_cli.provision import provision
+
+    made = provision(folder.expanduser().absolute())
+    out = rendering.console()
+    for name in made:
+        out.print(f"made {name}", soft_wrap=True)
+    if not made:
+        out.print("nothing was missing")
 
 
 def status(url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: AsJson = False) -> None:
@@ -109,6 +131,7 @@ def demo(
     ] = None,
 ) -> None:
     """Show a federation at work: import a conversation, ask about it, and see which tier answers."""
+    _need_engines()
     from a2m_cli.demo import run
 
     run(keep)

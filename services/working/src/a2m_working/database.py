@@ -30,11 +30,12 @@ class Database:
     """One server, or a Cluster. Every method raises `A2MError` alone.
 
     A call that was sent is not sent again unless it only reads: the caller decides whether to retry. A lost
-    connection is made again by the next call.
+    connection is made again by the next call. `ValueError` is raised when the password file holds none.
     """
 
     def __init__(self, settings: WorkingSettings) -> None:
         self._settings = settings
+        self._password = _password(settings)
         self._scripts = load_scripts()
         self._client: Redis | RedisCluster | None = None
         self._parallel = asyncio.Semaphore(settings.max_redis_connections)
@@ -142,6 +143,7 @@ class Database:
         settings = self._settings
         pool = BlockingConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType] untyped **kwargs
             settings.url,
+            password=self._password,
             max_connections=settings.max_redis_connections,
             timeout=settings.command_timeout,
             retry=Retry(NoBackoff(), 0),
@@ -154,6 +156,7 @@ class Database:
         settings = self._settings
         return RedisCluster.from_url(
             settings.url,
+            password=self._password,
             max_connections=settings.max_redis_connections,
             socket_connect_timeout=settings.connect_timeout,
             socket_timeout=settings.command_timeout,
@@ -176,6 +179,18 @@ async def by_name(database: Database, key: str, size: int) -> AsyncGenerator[lis
         if len(members) < size:
             return
         start = "(" + members[-1].decode()
+
+
+def _password(settings: WorkingSettings) -> str | None:
+    if settings.password_file is None:
+        return None
+    try:
+        password = settings.password_file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"A2M_WORKING_PASSWORD_FILE cannot be read: {error}") from error
+    if not password:
+        raise ValueError(f"A2M_WORKING_PASSWORD_FILE: {settings.password_file} holds no password")
+    return password
 
 
 def _literal(text: str) -> str:
