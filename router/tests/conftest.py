@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from widths import Make, Widths
 
 from a2m_protocol.client import Client, LocalTransport
-from a2m_router import keeper
+from a2m_router import moves
 from a2m_router.config import TierConfig
 from a2m_router.coordination import Readers
 from a2m_router.counts import Counts
@@ -43,8 +43,8 @@ CHAIN = (
 
 @pytest.fixture(autouse=True)
 def _one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing a session makes one move here, so that what a move does by itself can be looked at."""
-    monkeypatch.setattr(keeper, "CLOSE_ATTEMPTS", 1)
+    """What is asked for is one move here, so that what a move does by itself can be looked at."""
+    monkeypatch.setattr(moves, "ATTEMPTS", 1)
 
 
 @pytest.fixture

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from a2m_protocol.errors import A2MError, Code
-from a2m_router import keeper
+from a2m_router import moves
 from a2m_router.federation import Federation
 from a2m_server.contract import draft, moved, name, where, within
 from a2m_server.memory import MemoryTier
-from a2m_server.values import EVERYONE, POOLED, Filter, Forgotten, Page, Scope, Search
+from a2m_server.values import EVERYONE, POOLED, Deleted, Filter, Forgotten, Page, Scope, Search
 
 Stores = dict[str, MemoryTier]
 
@@ -96,6 +97,27 @@ async def test_a_retry_after_the_record_spilled_changes_nothing(
     assert [*await federation.promote([drafts[0].id], "semantic", 1.0, EVERYONE)] == [drafts[0].id]
     await federation.write(drafts, EVERYONE)
     await settled(federation, episodic=2, semantic=1)
+
+
+async def test_what_was_embedded_or_counted_while_it_was_promoted_is_promoted_all_the_same(
+    federation: Federation, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "ATTEMPTS", 4)
+    one = draft(tier="episodic")
+    await federation.write([one], EVERYONE)
+    tier, tries = stores["episodic"], list[int]()
+    delete_if = tier.delete_if
+
+    async def changed(*arguments: Any) -> dict[str, Deleted]:
+        tries.append(1)
+        if len(tries) < 3:
+            await tier.touch([one.id], "2026-01-01T00:00:00.000Z")
+        return await delete_if(*arguments)
+
+    monkeypatch.setattr(tier, "delete_if", changed)
+    assert [*await federation.promote([one.id], "semantic", 1.0, EVERYONE)] == [one.id]
+    [held] = await stores["semantic"].read([one.id])
+    assert (held.salience, held.access_count, held.moves) == (2.0, 2, 1)
 
 
 async def test_a_key_rewritten_after_it_moved_is_rewritten_where_it_is(
@@ -260,7 +282,7 @@ async def test_a_record_changed_in_mid_move_stays_and_its_copy_goes(
 async def test_closing_a_session_tries_again_where_a_recall_counted_an_access_in_mid_move(
     federation: Federation, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "CLOSE_ATTEMPTS", 4)
+    monkeypatch.setattr(moves, "ATTEMPTS", 4)
     one = draft(session=name())
     await federation.write([one], EVERYONE)
     transfer = stores["episodic"].transfer

@@ -12,7 +12,7 @@ from a2m_protocol.errors import A2MError, Code
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.cross import CrossEncoder
 from a2m_retrieval.embed.port import Embedder
-from a2m_router import merge
+from a2m_router import merge, moves
 from a2m_router.belief import Belief, Trust, told
 from a2m_router.coordination import Clock, Locks, Readers, entry_locks
 from a2m_router.counts import Counts
@@ -22,7 +22,7 @@ from a2m_router.graves import Graves
 from a2m_router.inspector import Inspector
 from a2m_router.keeper import Keeper
 from a2m_router.listing import every_entry
-from a2m_router.moves import Moved, Mover
+from a2m_router.moves import Moved, Mover, pause
 from a2m_router.policy import units
 from a2m_router.rankers import CrossRanker, Ranker, Reranker
 from a2m_router.ranking import Ranking
@@ -368,13 +368,22 @@ class Federation:
         return [replace(wrote, tier=here[wrote.id]) if wrote.id in asked else wrote for wrote in written]
 
     async def _move(self, selected: Filter, tier: str, salience: float) -> Moved:
+        """Move what is not in a tier yet; again where what stayed was being embedded, counted or moved."""
         target = self._tiers.target(tier)
         done = Moved()
-        for source, entries in (await self._located(selected)).items():
-            if source != tier:
-                moving = units(entries)
-                member = self._tiers.get(source)
-                done.add(await self._mover.move(moving, member, target, salience=salience))
+        for attempt in range(moves.ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause(attempt))
+            now = Moved()
+            for source, entries in (await self._located(selected)).items():
+                if source != tier:
+                    moving = units(entries)
+                    member = self._tiers.get(source)
+                    now.add(await self._mover.move(moving, member, target, salience=salience))
+            done.ids |= now.ids
+            done.stayed, done.failed = now.stayed, now.failed
+            if not now.under_way:
+                break
         return done
 
     async def _held(self, selected: Filter) -> dict[str, list[Entry]]:

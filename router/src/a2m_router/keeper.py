@@ -13,11 +13,12 @@ from a2m_protocol.clock import format_ms
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Draft
 from a2m_protocol.where import Condition, Op, Where
+from a2m_router import moves
 from a2m_router.coordination import Clock, Locks
 from a2m_router.counts import Counts
 from a2m_router.forgets import Forgetter
 from a2m_router.listing import any_of, every_entry, first_entries, group_members
-from a2m_router.moves import GROWING, NOT_ENDED, OTHERS, Moved, Mover
+from a2m_router.moves import Moved, Mover, pause
 from a2m_router.policy import Unit, overflow, units
 from a2m_router.repair import Repairer
 from a2m_router.reunion import Reunion
@@ -32,10 +33,7 @@ Bucket = tuple[str | None, str | None]
 REMEMBERED = 10_000
 WORKERS = 4
 FIRST_PAUSE = 0.5
-CLOSE_ATTEMPTS = 4
 LONGEST_PAUSE = 60.0
-UNDER_WAY = frozenset({GROWING, NOT_ENDED, OTHERS, "changed"})
-"""Why a unit stays that may go in a moment: it is being moved already, or a recall counts its accesses."""
 OVERLAP = 120_000_000
 """Microseconds that a look for grown groups goes back beyond the last one: longer than a move takes."""
 
@@ -160,9 +158,9 @@ class Keeper:
             return Consolidated()
         selected = Filter(scope, any_of("session", [session]))
         moved = Moved()
-        for attempt in range(CLOSE_ATTEMPTS):
+        for attempt in range(moves.ATTEMPTS):
             if attempt:
-                await asyncio.sleep(FIRST_PAUSE / 10 * 2**attempt)
+                await asyncio.sleep(pause(attempt))
             leaving = units(await every_entry(entry.store, selected))
             if not leaving:
                 break
@@ -172,7 +170,7 @@ class Keeper:
             self._left(leaving)
             for bucket in {(e.owner, e.session) for unit in leaving for e in unit.entries}:
                 self._counts.pop(bucket, None)
-            if done.failed is not None or not UNDER_WAY.intersection(done.stayed.values()):
+            if not done.under_way:
                 break
         if moved.failed is not None:
             self._log(Consolidated(moved=moved.ids))

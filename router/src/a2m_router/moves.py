@@ -35,6 +35,11 @@ GROWING = "its group is growing"
 NOT_ENDED = "an earlier move of its group has not ended"
 OTHERS = "its group did not move"
 
+UNDER_WAY = frozenset({GROWING, NOT_ENDED, OTHERS, "changed"})
+"""Why a unit stays that may go in a moment: it is being moved already, or something is counted on it."""
+ATTEMPTS = 4
+"""How often a move that somebody asks for is tried where what stays may go in a moment."""
+
 log = logging.getLogger(__name__)
 
 
@@ -62,10 +67,20 @@ class Moved:
     stayed: dict[str, str] = field(default_factory=dict[str, str])
     failed: A2MError | None = None
 
+    @property
+    def under_way(self) -> bool:
+        """Whether the same move may do more in a moment: nothing failed."""
+        return self.failed is None and not UNDER_WAY.isdisjoint(self.stayed.values())
+
     def add(self, other: Moved) -> None:
         self.ids |= other.ids
         self.stayed |= other.stayed
         self.failed = other.failed or self.failed
+
+
+def pause(attempt: int) -> float:
+    """Seconds before another attempt, the second being 1."""
+    return 0.05 * 2**attempt
 
 
 class Mover:
