@@ -38,7 +38,7 @@ class Project:
     def __init__(self) -> None:
         self.url = f"http://127.0.0.1:{(port := free_ports()['router'])}"
         self._name = f"a2m-test-{uuid4().hex[:8]}"
-        self._environment = {**os.environ, "A2M_PORT": str(port), "A2M_EMBEDDING": "none"}
+        self._environment = {**os.environ, "A2M_PORT": str(port)}
 
     def __call__(self, *words: str) -> str:
         return self._docker("compose", "--project-name", self._name, *words)

@@ -30,11 +30,8 @@ KILLED = ("working", "episodic", "semantic", "procedural", "router", "valkey", "
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Up, for all tests of this module, which therefore run in their order.
-
-    Without the model at first: while it gives a record its vector, a move of that record is put off.
-    """
-    stack = Stack(load({"A2M_EMBEDDING": "none"}), tmp_path_factory.mktemp("compose"), free_ports())
+    """Up, for all tests of this module, which therefore run in their order."""
+    stack = Stack(load(), tmp_path_factory.mktemp("compose"), free_ports())
     try:
         stack.up(UP_SECONDS)
         yield stack
@@ -118,7 +115,7 @@ def test_whatever_is_killed_comes_back_and_nothing_acknowledged_is_lost(stack: S
     assert writer.lost() == []
 
 
-def test_down_and_up_again_as_the_file_is_loses_nothing_and_makes_no_new_secrets(stack: Stack) -> None:
+def test_down_and_up_again_loses_nothing_and_makes_no_new_secrets(stack: Stack) -> None:
     with client(stack) as memory:
         kept = memory.remember(
             [{"content": "said before", "session": "kept"}, {"content": "a fact", "key": "kept/fact"}]
@@ -127,7 +124,6 @@ def test_down_and_up_again_as_the_file_is_loses_nothing_and_makes_no_new_secrets
         procedure = memory.remember([{"content": "how to", "key": "kept/how", "tier": "procedural"}])["ids"]
     secrets = {path: path.read_bytes() for path in stack.volume("").glob("*-secrets/*")}
     stack.down()
-    stack.file = load()
     stack.up(UP_SECONDS)
     assert {path: path.read_bytes() for path in stack.volume("").glob("*-secrets/*")} == secrets
     with client(stack) as memory:
