@@ -323,6 +323,7 @@ TABLE: Mapping[str, Callable[[], Iterator[Ask]]] = {
     "touch": lambda: lists_of_ids(at=AT),
     "embed": embeddings,
     "reembed": lambda: in_tiers({}, None),
+    "relocate": lambda: in_tiers({"url": "http://127.0.0.1:1"}, "semantic"),
     "settle": etags,
     "remnants": lists_of_ids,
     "erase": lambda: lists_of_ids(dry=True),

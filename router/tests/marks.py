@@ -157,6 +157,7 @@ OPERATES = frozenset(
         "touch",
         "embed",
         "reembed",
+        "relocate",
         "settle",
         "judge",
         "remnants",

@@ -12,7 +12,8 @@ safe from several threads; `kill` and `start` belong to the main thread, since w
 it. In pytest take the fixture `nursery` (one a worker) and make one federation a module: it takes about 2 s
 to start, 4 with the nursery. A tier or router that was killed is back in about 0.3 s, Postgres in about 1 s.
 
-`router` and `routers` are callers of the routers, `tiers` of the tiers, all with the service token, so that
+`router` and `routers` are callers of the routers, `tiers` of the tiers, `others` of what else is
+served, all with the service token, so that
 `owner` is believed. A call raises `A2MError`, and `TransportError` where no answer came.
 
 With `proxied=("episodic", ...)` the routers reach those tiers through a `Cutter`:
@@ -128,12 +129,13 @@ class Federation:
         self._killed: set[str] = set()
         router_names = ["router", *(f"router{number}" for number in range(2, routers + 1))]
         proxied = tuple(proxied)
-        ports = _free_ports(len(TIERS) + routers + len(proxied))
+        ports = free_ports(len(TIERS) + routers + len(proxied))
         self.services = {tier: self._tier(tier, ports.pop()) for tier in TIERS}
         self.cutters = {tier: Cutter(ports.pop(), self.services[tier].port) for tier in proxied}
         self.services |= {name: self._router(name, ports.pop()) for name in router_names}
         self.tiers = {name: Caller(name, self.services[name].url, _TOKEN) for name in TIERS}
         self.routers = [Caller(name, self.services[name].url, _TOKEN) for name in router_names]
+        self.others: list[Caller] = []
         self._http = httpx.Client(timeout=30.0, trust_env=False)
         self._threads = ThreadPoolExecutor(64)
 
@@ -141,6 +143,10 @@ class Federation:
     def router(self) -> Caller:
         """The first router."""
         return self.routers[0]
+
+    @property
+    def _callers(self) -> tuple[Caller, ...]:
+        return (*self.tiers.values(), *self.routers, *self.others)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -207,7 +213,7 @@ class Federation:
     def wait_ready(self, name: str, seconds: float = _START_SECONDS) -> None:
         """Wait until a tier or a router says that it is ready; raises `FaultError` with its log."""
         service = self.services[name]
-        caller = next(c for c in (*self.tiers.values(), *self.routers) if c.name == name)
+        caller = next(c for c in self._callers if c.name == name)
 
         def ready() -> bool:
             if not service.runs():
@@ -284,7 +290,7 @@ class Federation:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for name in self.services:
             self.kill(name)
-        for caller in (*self.tiers.values(), *self.routers):
+        for caller in self._callers:
             caller.close()
         self._http.close()
 
@@ -347,7 +353,7 @@ class Federation:
         return self.services[tier].url if cutter is None else f"http://{HOST}:{cutter.port}"
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
     """Ports that are free now, at random, so that parallel workers look in different places."""
     chosen: list[int] = []
     while len(chosen) < number:

@@ -37,7 +37,14 @@ def create() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for command in (operating.up, operating.init, operating.status, operating.reembed, operating.demo):
+    for command in (
+        operating.up,
+        operating.init,
+        operating.status,
+        operating.reembed,
+        operating.migrate,
+        operating.demo,
+    ):
         app.command(rich_help_panel=_RUNNING)(command)
     for command in (
         writing.remember,

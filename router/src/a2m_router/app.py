@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import FastAPI
 
 from a2m_protocol.client import Client
@@ -11,6 +13,7 @@ from a2m_router.config import ConfigError, TierConfig, load
 from a2m_router.coordination import Locks, Readers
 from a2m_router.counts import Counts
 from a2m_router.federation import Federation
+from a2m_router.places import Places
 from a2m_router.remote import RemoteTier
 from a2m_router.settings import RouterSettings
 from a2m_router.shared import Shared
@@ -35,8 +38,9 @@ def dispatcher(
 ) -> Dispatcher:
     """The router without a transport, so that HTTP and stdio serve the same."""
     counts = counts or Counts()
+    places = Places(settings.places)
     try:
-        config = load(settings.config)
+        config = places.over(load(settings.config))
     except ConfigError as error:
         raise ValueError(str(error)) from error
     patience = settings.tier_timeout * 2
@@ -56,18 +60,24 @@ def dispatcher(
         embedder=embedder(settings.embedding),
         trust=config.trust,
         cross_encoder=CrossEncoder(settings.rerank) if settings.rerank.url else None,
+        mount=partial(_remote, settings, counts),
+        places=places,
     )
     tally = None if shared is None else shared.tally
     return service.dispatcher(federation, settings, events=events, tally=tally)
 
 
 def _member(tier: TierConfig, settings: RouterSettings, counts: Counts) -> Member:
+    store = _remote(settings, counts, tier.name, tier.url)
+    return Member(tier, store, lambda: store.silence)
+
+
+def _remote(settings: RouterSettings, counts: Counts, name: str, url: str) -> RemoteTier:
     client = Client.http(
-        tier.url,
+        url,
         token_file=settings.tier_token_file,
         timeout=settings.tier_timeout,
         retries=settings.tier_retries,
         headers=requests.carried,
     )
-    store = RemoteTier(client, tier.name, probe_interval=settings.probe_interval, counts=counts)
-    return Member(tier, store, lambda: store.silence)
+    return RemoteTier(client, name, probe_interval=settings.probe_interval, counts=counts)

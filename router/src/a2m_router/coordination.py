@@ -85,6 +85,10 @@ class Readers:
         """Why a read may miss what is being moved, or None."""
         return None
 
+    async def others(self) -> int:
+        """How many other routers there are over the same tiers."""
+        return 0
+
     @contextmanager
     def reading(self) -> Generator[None]:
         ended = asyncio.Event()

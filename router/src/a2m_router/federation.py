@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 
-from a2m_protocol.errors import A2MError, Code
+from a2m_protocol.errors import A2MError, Code, not_supported
 from a2m_protocol.types import Capability, Draft, Record
 from a2m_retrieval.cross import CrossEncoder
 from a2m_retrieval.embed.port import Embedder
 from a2m_router import merge, moves
 from a2m_router.belief import Belief, Trust, told
-from a2m_router.coordination import Clock, Locks, Readers, entry_locks
+from a2m_router.coordination import Clock, Locks, Readers
+from a2m_router.counting import Counting
 from a2m_router.counts import Counts
 from a2m_router.embedding import Embedding
 from a2m_router.forgets import Forgetter
@@ -23,10 +24,12 @@ from a2m_router.inspector import Inspector
 from a2m_router.keeper import Keeper
 from a2m_router.listing import every_entry
 from a2m_router.moves import Moved, Mover, pause
+from a2m_router.places import Places
 from a2m_router.policy import units
 from a2m_router.rankers import CrossRanker, Ranker, Reranker
 from a2m_router.ranking import Ranking
 from a2m_router.reads import COORDINATION, Reading
+from a2m_router.relocation import Mount, Relocator
 from a2m_router.repair import Repairer
 from a2m_router.review import Reviewer
 from a2m_router.steps import Observer, unobserved
@@ -47,6 +50,7 @@ from a2m_server.values import (
     Found,
     Inspected,
     Page,
+    Relocated,
     Scope,
     Search,
     Sessions,
@@ -55,21 +59,8 @@ from a2m_server.values import (
     Written,
 )
 
-EXTENSIONS = frozenset(
-    {
-        "transfer",
-        "list",
-        "touch",
-        "tombstones",
-        "context",
-        "trace",
-        "purge",
-        "pending",
-        "approve",
-        "reject",
-        "held",
-    }
-)
+CARRYING = frozenset({"transfer", "list", "touch", "tombstones", "held"})
+EXTENSIONS = CARRYING | {"context", "trace", "purge", "pending", "approve", "reject"}
 ALL = frozenset(Capability)
 
 
@@ -81,7 +72,8 @@ class Federation:
     this router has in common with others (its locks, readers and events), opened before the tiers. `embedder`
     makes the vectors of what leaves working and of queries that come without one; `cross_encoder` ranks what
     the tiers find, before what the embedder kept of each record does. `trust` says how much sources are
-    trusted, in recall and where the policy of a tier asks for evidence.
+    trusted, in recall and where the policy of a tier asks for evidence. `mount` reaches a service to which a
+    tier is to be moved, and `places` keeps where it is then.
     """
 
     def __init__(
@@ -100,6 +92,8 @@ class Federation:
         embedder: Embedder | None = None,
         cross_encoder: CrossEncoder | None = None,
         trust: Trust | None = None,
+        mount: Mount | None = None,
+        places: Places | None = None,
     ) -> None:
         counts = counts or Counts()
         counts.expect(member.config for member in members)
@@ -113,8 +107,13 @@ class Federation:
         self._vectors = Vectors(embedder, counts)
         self._mover = Mover(self._locks, self._readers, observer, counts, self._vectors, self._belief)
         self._forgetter = Forgetter(self._tiers, self._locks, self._readers, clock, observer)
+        self._counting = Counting(self._tiers, self._locks, self._readers)
         self._graves = Graves(self._tiers, self._locks, self._readers)
         self._inspector = Inspector(self._tiers)
+        self._relocator = None
+        if mount is not None:
+            kept = places or Places(None)
+            self._relocator = Relocator(self._tiers, self._locks, self._readers, mount, kept)
         self._repairer = Repairer(self._tiers, self._locks, self._readers, counts)
         self._placer = Placer(
             self._tiers, self._locks, self._readers, self._repairer, clock, observer, self._belief
@@ -162,6 +161,8 @@ class Federation:
 
     async def close(self) -> None:
         try:
+            if self._relocator is not None:
+                await self._relocator.close()
             for task in self._background:
                 task.cancel()
             for task in self._background:
@@ -191,7 +192,10 @@ class Federation:
         return StoreInfo(
             name=self._name,
             capabilities=ALL if self._tiers.scoped else ALL - {Capability.SCOPES},
-            extensions=EXTENSIONS | self._inspector.extensions | self._embedding.extensions,
+            extensions=EXTENSIONS
+            | self._inspector.extensions
+            | self._embedding.extensions
+            | frozenset([] if self._relocator is None else ["relocate"]),
             tiers=tuple(member.config.info() for member in self._tiers.members),
             read_only=self._tiers.read_only,
             dimensions=self._tiers.width or self._vectors.dimensions,
@@ -283,31 +287,10 @@ class Federation:
         return await self._inspector.erase(ids, dry=dry)
 
     async def reinforce(self, ids: Sequence[str], amount: float, scope: Scope) -> int:
-        """Add to the salience of records wherever they are; no move of them is under way meanwhile.
-
-        What a move left in two tiers is added to in both, in the one below first: whichever is taken back,
-        the other has it, and a copy of what has changed since is.
-        """
-        asked = Filter(scope, ids=tuple(dict.fromkeys(ids)))
-        held = await self._held(asked)
-        async with self._locks.hold(name for e in _entries(held) for name in entry_locks(e)):
-            with self._readers.reading():
-                held = await self._held(asked)
-                for member in reversed(self._tiers.movable()):
-                    here = [entry.id for entry in held[member.name]]
-                    if here:
-                        await member.store.reinforce(here, amount, scope)
-        return len({entry.id for entry in _entries(held)})
+        return await self._counting.reinforce(ids, amount, scope)
 
     async def touch(self, ids: Sequence[str], at: str) -> None:
-        """Count accesses wherever the records are; like a read, it must not miss one between two tiers.
-
-        The tiers below come first: what is counted on a copy and then on its original is counted once, since
-        the copy of what has changed is taken back.
-        """
-        with self._readers.reading():
-            for member in reversed(self._tiers.movable()):
-                await ask([member], lambda member: member.store.touch(ids, at))
+        await self._counting.touch(ids, at)
 
     async def promote(
         self, ids: Sequence[str], tier: str, salience: float, scope: Scope
@@ -332,6 +315,11 @@ class Federation:
 
     async def reembed(self, tier: str | None) -> Embedded:
         return await self._embedding.reembed(tier)
+
+    async def relocate(self, tier: str, url: str, *, pause: float, dry: bool = False) -> Relocated:
+        if self._relocator is None:
+            raise not_supported("the tiers of this federation have no other place to go to")
+        return await self._relocator.relocate(tier, url, pause=pause, dry=dry)
 
     async def graves(self, limit: int, after: tuple[int, str] | None) -> list[Tombstone]:
         return await self._graves.listed(limit, after)
@@ -386,14 +374,12 @@ class Federation:
                 break
         return done
 
-    async def _held(self, selected: Filter) -> dict[str, list[Entry]]:
-        """Matching entries by tier."""
-        return await ask_all(self._tiers.movable(), lambda member: every_entry(member.store, selected))
-
     async def _located(self, selected: Filter) -> dict[str, list[Entry]]:
         """Matching entries by the tier that holds them; of two copies, where the further moved one is."""
         with self._readers.reading():
-            return merge.furthest(await self._held(selected))
+            return merge.furthest(
+                await ask_all(self._tiers.movable(), lambda member: every_entry(member.store, selected))
+            )
 
     def _mark_elsewhere(self, drafts: Sequence[Draft], written: Sequence[Written]) -> None:
         entry = self._tiers.entry.name
@@ -407,7 +393,3 @@ def _settled(wrote: Written, tier: str) -> Written:
     if wrote.outcome == "moved":
         return replace(wrote, outcome="existing")
     return replace(wrote, tier=tier)
-
-
-def _entries(answers: dict[str, list[Entry]]) -> list[Entry]:
-    return [entry for entries in answers.values() for entry in entries]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -15,6 +17,7 @@ from a2m_protocol.types import MAX_RECORDS, STATUSES, Capability, Draft, Record,
 from a2m_router import inspection, wire
 from a2m_router.circuit import Circuit, OpenCircuitError
 from a2m_router.counts import Counts
+from a2m_router.gate import Gate
 from a2m_router.listing import PAGE, every_entry
 from a2m_server import requests, tracing
 from a2m_server.describe import OWNERS
@@ -64,10 +67,18 @@ class RemoteTier:
         self._counts = counts or Counts()
         self._client = client
         self._name = name
-        self._circuit = Circuit(name, self._probe, probe_interval)
+        self._circuit = Circuit(name, partial(_probe, client), probe_interval)
         self._max_recall: int | None = None
         self._scopes = _Scopes()
         self._traced = {"rpc.system.name": "jsonrpc", "a2m.tier": name}
+        self.gate = Gate()
+
+    def trade(self, other: RemoteTier) -> None:
+        """Take the place of another service, which takes this one's: calls under way end where they began."""
+        self._client, other._client = other._client, self._client
+        self._circuit, other._circuit = other._circuit, self._circuit
+        self._max_recall, other._max_recall = other._max_recall, self._max_recall
+        self._scopes, other._scopes = other._scopes, self._scopes
 
     @property
     def silence(self) -> str | None:
@@ -252,14 +263,19 @@ class RemoteTier:
             ) from error
 
     async def _call(self, method: str, params: JsonObject, seconds: float | None = None) -> JsonObject:
+        async with self.gate.change() if _changes(method, params) else nullcontext():
+            return await self._call_now(method, params, seconds)
+
+    async def _call_now(self, method: str, params: JsonObject, seconds: float | None) -> JsonObject:
         request = requests.current()
         if request is not None:
             request.tiers[self._name] = None
+        client = self._client
         began, code = time.perf_counter(), "cancelled"
         try:
             with tracing.asking(f"memory/{method}", self._traced):
                 told = await self._circuit.call(
-                    lambda: self._client.call(f"memory/{method}", params, timeout=seconds)
+                    lambda: client.call(f"memory/{method}", params, timeout=seconds)
                 )
             code = "0"
             return told
@@ -279,8 +295,17 @@ class RemoteTier:
         finally:
             self._counts.asked(self._name, f"memory/{method}", code, time.perf_counter() - began)
 
-    async def _probe(self) -> None:
-        await self._client.call("memory/fetch", _READY)
+
+async def _probe(client: Client) -> None:
+    await client.call("memory/fetch", _READY)
+
+
+_READS = {"describe", "recall", "timeline", "fetch", "session/list", "list", "read", "held", "remnants"}
+
+
+def _changes(method: str, params: JsonObject) -> bool:
+    """Whether a call may change anything in a tier."""
+    return "tombstones" in params if method == "tombstones" else method not in _READS
 
 
 def _wrong(error: Exception) -> str:

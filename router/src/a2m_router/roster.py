@@ -67,6 +67,10 @@ class SharedReaders(Readers):
             return None
         return f"the database that the routers share has not answered for {silent:.0f} s"
 
+    async def others(self) -> int:
+        with translated():
+            return len({*await self._routers()} - {self._me})
+
     async def drained(self) -> bool:
         """Wait until every read of this moment has ended on every router; False when the patience ran out."""
         mine, theirs = await asyncio.gather(super().drained(), self._others_drained())

@@ -21,7 +21,8 @@ class RouterSettings(ServerSettings):
     `sweep_interval` that between two looks at everything, all in seconds. `coordination_url` names the Redis
     or Valkey that several routers over the same tiers share; a router that dies keeps the others waiting for
     `lease_seconds` at most. `embedding` chooses what makes vectors (`A2M_ROUTER_EMBEDDING__KIND`),
-    `rerank` names a cross-encoder (`A2M_ROUTER_RERANK__URL`), where there is one.
+    `rerank` names a cross-encoder (`A2M_ROUTER_RERANK__URL`), where there is one. In `places_file`, by
+    default `federation.yaml.places.json` beside `config`, is kept where `a2m migrate` has moved tiers to.
     """
 
     model_config = SettingsConfigDict(
@@ -30,6 +31,7 @@ class RouterSettings(ServerSettings):
 
     port: Annotated[int, Field(ge=0, le=65_535)] = 8778
     config: Path | None = None
+    places_file: Path | None = None
     tier_token_file: Path | None = None
     tier_timeout: Seconds = 10.0
     tier_retries: Annotated[int, Field(ge=0, le=20)] = 2
@@ -39,6 +41,13 @@ class RouterSettings(ServerSettings):
     lease_seconds: Seconds = 10.0
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()
+
+    @property
+    def places(self) -> Path | None:
+        """Where it is kept to which URL a tier was moved: beside the configuration unless it is named."""
+        if self.places_file is not None or self.config is None:
+            return self.places_file
+        return self.config.with_name(f"{self.config.name}.places.json")
 
     @property
     def shared_url(self) -> str | None:

@@ -125,6 +125,38 @@ def reembed(
         rendering.console().print(f"{records} embedded: {rest} {done.model}.")
 
 
+def migrate(
+    tier: Annotated[str, typer.Argument(help="The tier to move.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", help="Where its new service is, of the same kind and over an empty database."),
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only look whether it can be done, and change nothing.")
+    ] = False,
+    pause: Annotated[
+        float,
+        typer.Option(
+            "--pause", min=0.1, max=300, help="Seconds that writes to the tier wait at most, at the end."
+        ),
+    ] = 10.0,
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move a tier to another engine or host while it serves; stopped, it goes on when called again."""
+    server = options.server(url, token_file, timeout=60.0, retries=30)
+    from a2m_cli import migrating, rendering
+
+    told = migrating.migrate(server, tier, to, pause=pause, dry=dry_run, quiet=as_json)
+    if as_json:
+        rendering.print_json(told)
+    else:
+        migrating.show(told)
+    if told["strays"]:
+        raise typer.Exit(1)
+
+
 def demo(
     keep: Annotated[
         Path | None, typer.Option("--data", help="Keep the data here; default: nothing is kept.")

@@ -26,7 +26,7 @@ _REPEATABLE = frozenset(
     f"memory/{name}"
     for name in (
         *("describe", "recall", "timeline", "fetch", "session/list", "events"),
-        *("tombstones", "list", "read", "remnants"),
+        *("tombstones", "list", "read", "remnants", "relocate"),
     )
 )
 _SELECTORS = frozenset({"query", "tier", "where", "key_prefix"})

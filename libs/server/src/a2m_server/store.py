@@ -23,6 +23,7 @@ from a2m_server.values import (
     Named,
     Page,
     Reason,
+    Relocated,
     Scope,
     Search,
     Seen,
@@ -228,5 +229,17 @@ class EmbeddingStore(TieredStore, Protocol):
         """Give some records of `tier`, or of every tier, a vector of the present model where they have none.
 
         That takes a few seconds at most, and leaves callers' vectors alone. Raises -32003 without a model.
+        """
+        ...
+
+
+class RelocatingStore(TieredStore, Protocol):
+    """A store of several tiers that can bring one to another service while it serves: `relocate`."""
+
+    async def relocate(self, tier: str, url: str, *, pause: float, dry: bool = False) -> Relocated:
+        """Work on bringing `tier` to the service at `url`, for a few seconds at most, and say how far it is.
+
+        It goes on as long as this is called again. At the end writes to the tier wait for `pause` seconds at
+        most. A `dry` run changes nothing.
         """
         ...

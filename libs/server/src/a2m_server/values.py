@@ -369,3 +369,32 @@ class Embedded:
     embedded: int
     left: int
     refused: int = 0
+
+
+Relocation = Literal["ready", "copying", "switched"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relocated:
+    """How far a tier is on its way from the service at `source` to the one at `target`.
+
+    `ready`: a dry run found nothing in the way. `switched`: the tier is at `target` now. Of the `records`,
+    `verified` are the same in both; `copied` were transferred by this router, some of them again.
+    `tombstones` are those that the new service has of the old one. `held` is how long writes waited, in
+    seconds, as is `took`. `digest` is that of all records as both services gave them back. `strays` are
+    records of the old service that changed after that, by somebody who does not ask this router.
+    """
+
+    tier: str
+    source: str
+    target: str
+    state: Relocation
+    records: int = 0
+    verified: int = 0
+    copied: int = 0
+    tombstones: int = 0
+    passes: int = 0
+    took: float = 0.0
+    held: float = 0.0
+    digest: str | None = None
+    strays: int = 0

@@ -29,6 +29,7 @@ Roles = frozenset[Role]
 EVERYBODY: Roles = frozenset(Role)
 WRITERS: Roles = EVERYBODY - {Role.READER}
 CURATORS: Roles = WRITERS - {Role.AGENT}
+OPERATORS: Roles = frozenset({Role.OPERATOR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ EXTENSIONS: Mapping[str, Extension] = {
     "memory/touch": Extension("touch", extensions.touch, PRIVILEGED, writes=False),
     "memory/embed": Extension("embed", extensions.embed, PRIVILEGED, writes=True),
     "memory/reembed": Extension("reembed", reorganizing.reembed, PRIVILEGED, writes=True),
+    "memory/relocate": Extension("relocate", reorganizing.relocate, OPERATORS, writes=True),
     "memory/settle": Extension("arrivals", extensions.settle, PRIVILEGED, writes=True),
     "memory/judge": Extension("judge", extensions.judge, PRIVILEGED, writes=True),
     "memory/remnants": Extension("verify", remnants.remnants, PRIVILEGED, writes=False),
