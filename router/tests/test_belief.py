@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -445,28 +446,59 @@ async def test_an_approval_counts_for_what_the_caller_may_write_alone() -> None:
     assert await memory.where(one.id) == ("semantic", "pending")
 
 
+@pytest.mark.parametrize("step", [1, 2])
 async def test_an_approval_that_was_cut_short_is_ended_by_the_next_sweep(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     memory = Memory(semantic="evidence")
     await memory.write(draft("Berlin", key="k", tier="semantic", provenance=CURATOR))
     claim = draft("Rome", key="k", session="s1", provenance=AGENT)
     await memory.write(claim)
-    tier = memory.tiers["semantic"]
+    tier, method = memory.tiers["semantic"], ("write", "judge")[step - 1]
+    works, calls = getattr(tier, method), list[int]()
 
-    async def dies(judged: Sequence[object]) -> dict[str, bool]:
-        raise A2MError(Code.INTERNAL, "killed", {"retryable": True})
+    async def dies(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) >= step:
+            raise A2MError(Code.INTERNAL, "killed", {"retryable": True})
+        return await works(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tier, "judge", dies)
+        patched.setattr(tier, method, dies)
         with pytest.raises(A2MError, match="killed"):
             await memory.federation.approve([claim.id], EVERYONE, "cleo")
     assert await memory.where(claim.id) == ("semantic", "pending")
     await memory.sweep()
+    await memory.sweep()
     assert await memory.where(claim.id) == ("semantic", "superseded")
     fact = await memory.fact("k")
     assert fact is not None
-    assert (fact.content, fact.revision) == ("Rome", 1)
+    assert fact.provenance is not None
+    assert (fact.content, fact.revision, fact.provenance.approved) == ("Rome", 1, "cleo")
+
+
+async def test_what_was_forgotten_before_it_was_approved_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = Memory(semantic="evidence")
+    await memory.write(draft("Berlin", key="k", tier="semantic", provenance=CURATOR))
+    claim = draft("Atlantis", key="k", session="s1", provenance=AGENT)
+    await memory.write(claim)
+    tier = memory.tiers["semantic"]
+    read = tier.read
+
+    async def late(ids: Sequence[str]) -> list[Record]:
+        found = await read(ids)
+        await tier.forget(Filter(ids=(claim.id,)))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tier, "read", late)
+        assert await memory.federation.approve([claim.id], EVERYONE, "cleo") == {}
+    await memory.sweep()
+    fact = await memory.fact("k")
+    assert fact is not None
+    assert fact.content == "Berlin"
 
 
 async def test_each_sweep_looks_at_others_of_many_pending_records() -> None:

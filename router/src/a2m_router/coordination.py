@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
+from a2m_protocol.types import Record
 from a2m_server.values import Entry
 
 Clock = Callable[[], int]
@@ -61,7 +62,7 @@ def group_lock(owner: str | None, group: str) -> str:
     return f"group\n{owner!r}\n{group}"
 
 
-def entry_locks(entry: Entry) -> Iterator[str]:
+def entry_locks(entry: Entry | Record) -> Iterator[str]:
     """The locks of a record: of its group, or of itself, and of its key."""
     yield id_lock(entry.id) if entry.group is None else group_lock(entry.owner, entry.group)
     if entry.key is not None:

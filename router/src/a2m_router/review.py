@@ -16,7 +16,7 @@ from a2m_protocol.types import EVIDENCE, Draft, Provenance, Record, Status
 from a2m_retrieval.text import index_words, query_words
 from a2m_router import merge
 from a2m_router.belief import Belief, Rule, sources_of
-from a2m_router.coordination import Readers
+from a2m_router.coordination import Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.listing import PAGE, any_of, every_entry, first_entries, group_members
 from a2m_router.policy import Unit
@@ -28,23 +28,31 @@ from a2m_server.records import is_callers
 from a2m_server.values import EVERYONE, Entry, Filter, Judged, Page, Scope
 
 ATTEMPTS = 5
-CHECKED = 100
+CHECKED = 25
 """Records of a tier for which one sweep looks for evidence."""
 LOOKED = 100
 """The newest records of a tier with all words of another that are looked at."""
 MOST_WORDS = 100
 """Words of a record from which on nobody but a curator approves it."""
 
-COPIED = ("content", "role", "metadata", "group", "session", "owner", "uri", "media_type")
+COPIED = ("content", "role", "metadata", "session", "owner", "uri", "media_type")
+"""What a fact has of the record that contradicted it: not its group, whose lock it is written without."""
 
 
 class Reviewer:
     """Finds evidence, and approves."""
 
     def __init__(
-        self, tiers: Tiers, readers: Readers, placer: Placer, belief: Belief, counts: Counts
+        self,
+        tiers: Tiers,
+        locks: Locks,
+        readers: Readers,
+        placer: Placer,
+        belief: Belief,
+        counts: Counts,
     ) -> None:
         self._tiers = tiers
+        self._locks = locks
         self._readers = readers
         self._placer = placer
         self._belief = belief
@@ -86,7 +94,7 @@ class Reviewer:
         for entry in members:
             groups.setdefault((entry.owner, entry.group), set()).add(entry.id)
         records = await _read(source, {**entries, **{entry.id: entry for entry in members}}.values())
-        believed = {record.id for record in records if await self._admits(record, source, target)}
+        believed = {record.id for record in records if await self._admits(record, target)}
         return [unit for unit in some if _whole(unit, groups) <= believed]
 
     async def check_promoted(self, selected: Filter, target: Member) -> None:
@@ -95,49 +103,64 @@ class Reviewer:
             return
         for member, records in await self._held(selected):
             moving = [] if member is target else records
-            held = [record.id for record in moving if not await self._admits(record, member, target)]
+            held = [record.id for record in moving if not await self._admits(record, target)]
             if held:
                 raise scope_denied(
                     f"ids: the policy of {target.name} does not let in {len(held)} of them yet, such as "
                     f"{held[0]!r}: have a curator write there what is to be believed"
                 )
 
-    async def _admits(self, record: Record, source: Member, target: Member) -> bool:
+    async def _admits(self, record: Record, target: Member) -> bool:
         """Whether a record may enter as what is believed; evidence that is found for it is noted."""
         rule = self._belief.rule(record, target.name)
         if record.status != "active" or rule is Rule.CLOSED:
             return False
         if rule is Rule.OPEN:
             return True
-        return await self._corroborated(record) and await self._judge(record, source, "active", EVIDENCE)
+        return await self._corroborated(record) and await self._judge(record, "active", EVIDENCE)
 
     async def _look(self, record: Record, member: Member) -> None:
         if record.status != "pending":
             return
         fact = await self._contested(record)
+        by = record.provenance.approved if record.provenance is not None else None
         if fact is not None and _settles(fact, record):
-            if await self._judge(record, member, "superseded", None):
+            if await self._judge(record, "superseded", None):
                 self._counts.reviewed.labels("settled").inc()
+        elif by is not None:
+            await self._approve(record, member, by)
         elif await self._corroborated(record) and await self._approve(record, member, EVIDENCE):
             self._counts.reviewed.labels("corroborated").inc()
 
     async def _approve(self, record: Record, member: Member, by: str) -> bool:
         key = record.provenance.contests if record.provenance is not None else None
         if key is None:
-            return await self._judge(record, member, "active", by)
+            return await self._judge(record, "active", by)
+        # Noted first, so that what is cut short here is ended by the next sweep, and what is forgotten by now
+        # is not brought back.
+        if not await self._judge(record, "pending", by):
+            return False
         await self._placer.write([_fact(record, key, member, by)], EVERYONE)
-        return await self._judge(record, member, "superseded", by)
+        await self._judge(record, "superseded", by)
+        return True
 
-    async def _judge(self, record: Record, member: Member, status: Status, by: str | None) -> bool:
-        """Set the status of a record as it is, whatever was counted on it meanwhile."""
-        for _ in range(ATTEMPTS):
-            done = await member.store.judge([Judged(record.id, record.etag, status, by)])
-            if done.get(record.id):
-                return True
-            now = await member.store.read([record.id])
-            if not now or (now[0].content, now[0].status) != (record.content, record.status):
-                return False
-            record = now[0]
+    async def _judge(self, record: Record, status: Status, by: str | None) -> bool:
+        """Set the status of a record wherever it is, whatever was counted on it meanwhile.
+
+        No move of it is under way then, of which one might undo that.
+        """
+        async with self._locks.hold(entry_locks(record)):
+            for _ in range(ATTEMPTS):
+                found = await self._held(Filter(EVERYONE, ids=(record.id,)))
+                here = [(member, now) for member, records in found for now in records]
+                for member, now in here:
+                    if (now.content, now.status) != (record.content, record.status):
+                        return False
+                    done = await member.store.judge([Judged(now.id, now.etag, status, by)])
+                    if done.get(now.id):
+                        return True
+                if not here:
+                    return False
         return False
 
     async def _contested(self, record: Record) -> Record | None:
