@@ -77,8 +77,8 @@ def saying(body: Any, status: str = "200 OK", **headers: str) -> Answer:
 
 
 async def failure(answer: Answer, **options: Any) -> A2MError:
-    """How a call to a server that answers like this fails."""
-    async with stub(answer) as server, Client.http(server.url, **options) as client:
+    """How a call to a server that answers like this fails, at once unless retries are asked for."""
+    async with stub(answer) as server, Client.http(server.url, **({"retries": 0} | options)) as client:
         with pytest.raises(A2MError) as caught:
             await client.describe()
         return caught.value
@@ -187,7 +187,7 @@ async def test_a_json_rpc_error_under_another_status_is_that_error() -> None:
 async def test_a_refused_connection_was_certainly_not_received() -> None:
     async with stub(saying(b"")) as server:
         url = server.url
-    async with Client.http(url) as client:
+    async with Client.http(url, retries=0) as client:
         with pytest.raises(TransportError) as caught:
             await client.describe()
     assert not caught.value.maybe_received
@@ -211,7 +211,7 @@ async def test_an_answer_that_is_cut_off_may_have_been_received() -> None:
     async def answer(message: dict[str, Any], headers: dict[str, str]) -> bytes | None:
         return await cut(message, headers) if len(server.requests) == 1 else None
 
-    async with stub(answer) as server, Client.http(server.url, timeout=0.5) as client:
+    async with stub(answer) as server, Client.http(server.url, timeout=0.5, retries=0) as client:
         with pytest.raises(TransportError) as caught:
             await client.describe()
     assert caught.value.maybe_received
@@ -245,13 +245,13 @@ async def test_an_answer_that_drips_in_ends_in_time_too() -> None:
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, Client.http(url, timeout=0.2) as client:
+    async with server, Client.http(url, timeout=0.2, retries=0) as client:
         with pytest.raises(TransportError, match="no answer"):
             await client.describe()
 
 
 async def test_an_error_does_not_repeat_a_password_in_the_url() -> None:
-    async with Client.http("http://someone:secret@127.0.0.1:1") as client:
+    async with Client.http("http://someone:secret@127.0.0.1:1", retries=0) as client:
         with pytest.raises(TransportError, match=r"^http://127\.0\.0\.1:1: ") as caught:
             await client.describe()
     assert "secret" not in str(caught.value)
@@ -292,10 +292,22 @@ def failing(times: int, then: Answer) -> tuple[Answer, list[str]]:
     return answer, seen
 
 
-async def test_without_being_asked_nothing_is_retried() -> None:
+async def test_a_client_that_is_to_retry_nothing_does_not() -> None:
     answer, seen = failing(1, saying(lambda m: result(m)))
-    assert isinstance(await failure(answer), TransportError)
+    assert isinstance(await failure(answer, retries=0), TransportError)
     assert len(seen) == 1
+
+
+async def test_without_being_asked_a_server_that_restarts_is_waited_for() -> None:
+    async with stub(saying(b"")) as server:
+        port = int(server.url.rpartition(":")[2])
+    async with Client.http(server.url) as client:
+        asking = asyncio.create_task(client.describe())
+        await asyncio.wait([asking], timeout=0.5)
+        assert not asking.done()
+        again = Stub(saying(lambda m: result(m, back=True)))
+        async with await asyncio.start_server(again.serve, "127.0.0.1", port):
+            assert await asking == {"back": True}
 
 
 async def test_a_read_is_retried_a_bounded_number_of_times() -> None:
@@ -308,13 +320,27 @@ async def test_a_read_is_retried_a_bounded_number_of_times() -> None:
     assert len(seen) == 3
 
 
-async def test_a_remember_is_retried_only_when_every_record_has_an_id() -> None:
-    for records, calls in (([{"content": "a", "id": "1"}], 2), ([{"content": "a"}], 1)):
-        answer, seen = failing(1, saying(lambda m: result(m, ids=["1"])))
-        async with stub(answer) as server, Client.http(server.url, retries=3) as client:
-            with suppress(TransportError):
-                await client.remember(records)
-        assert len(seen) == calls
+async def test_a_remember_is_retried_with_the_same_ids_which_the_client_gives_where_there_are_none() -> None:
+    sent: list[list[dict[str, Any]]] = []
+
+    async def answer(message: dict[str, Any], _: dict[str, str]) -> bytes | None:
+        sent.append(message["params"]["records"])
+        return None if len(sent) == 1 else http(result(message, ids=[r["id"] for r in sent[0]]))
+
+    records = [{"content": "a", "id": "1"}, {"content": "b"}, {"content": "c", "id": None}]
+    async with stub(answer) as server, Client.http(server.url) as client:
+        told = await client.remember(records)
+    assert sent[0] == sent[1]
+    assert told["ids"] == [record["id"] for record in sent[0]]
+    assert sent[0][0]["id"] == "1"
+    assert len({record["id"] for record in sent[0]}) == 3
+    assert records[1:] == [{"content": "b"}, {"content": "c", "id": None}]
+
+
+async def test_a_client_that_is_to_retry_nothing_sends_records_as_they_are() -> None:
+    answer = saying(lambda m: result(m, got=m["params"]))
+    async with stub(answer) as server, Client.http(server.url, retries=0) as client:
+        assert (await client.remember([{"content": "a"}]))["got"] == {"records": [{"content": "a"}]}
 
 
 @pytest.mark.parametrize(

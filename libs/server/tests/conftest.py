@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -94,6 +95,7 @@ class Served:
         self.url = url
         self.port = port
         self.client = httpx.Client(base_url=url, trust_env=False, timeout=20)
+        self.stop: Callable[[], None] = lambda: None
 
     def post(self, body: object, **headers: str) -> httpx.Response:
         content = body if isinstance(body, bytes) else jsonrpc.encode(body)
@@ -143,6 +145,7 @@ def serving(handler: Echo | None = None, **given: Any) -> Iterator[Served]:
     with bind(settings) as listener:
         served = Served(handler, url_of(listener), listener.getsockname()[1])
         server = Server(serve_handler(handler, settings), settings)
+        served.stop = lambda: server.handle_exit(signal.SIGTERM, None)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
         thread.start()
         try:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from a2m_protocol.errors import scope_denied
+from a2m_protocol.ids import new_id
 from a2m_protocol.types import EVIDENCE, Draft, Provenance, Record, Status
 from a2m_retrieval.text import index_words, query_words
 from a2m_router import merge
@@ -22,7 +23,6 @@ from a2m_router.listing import PAGE, any_of, every_entry, first_entries, group_m
 from a2m_router.policy import Unit
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.writes import Placer
-from a2m_server.drafts import new_id
 from a2m_server.origins import inherited
 from a2m_server.records import is_callers
 from a2m_server.values import EVERYONE, Entry, Filter, Judged, Page, Scope

@@ -17,6 +17,7 @@ from a2m_protocol import jsonrpc
 from a2m_protocol.answers import error_of
 from a2m_protocol.child import StdioTransport
 from a2m_protocol.errors import A2MError, Json, JsonObject, TransportError
+from a2m_protocol.ids import new_id
 from a2m_protocol.methods import UNSET, Methods, Names, Owner
 from a2m_protocol.transports import Headers, HttpTransport, LocalTransport, Transport
 
@@ -27,10 +28,16 @@ _REPEATABLE = frozenset(
     for name in (
         *("describe", "recall", "timeline", "fetch", "session/list", "events"),
         *("tombstones", "list", "read", "remnants", "relocate"),
+        # Closed again, it moves what is left: a retry may say that fewer left working.
+        "session/close",
     )
 )
 _SELECTORS = frozenset({"query", "tier", "where", "key_prefix"})
 _PUSHED = 4_096
+
+RETRIES = 20
+"""Pauses of about 23 s in all: a server that has no second one beside it is back by then."""
+
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
@@ -40,8 +47,9 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
 
     `timeout` bounds each call in seconds, its retries included. `retries` is how often a call that failed
     on the way, or that the server calls retryable, is repeated with growing, jittered pauses: calls
-    that change nothing or are idempotent (a `remember` whose records all have ids, a `forget` by ids alone),
-    others only where the server certainly did not receive them.
+    that change nothing or are idempotent (a `remember`, a `session/close`, a `forget` by ids alone),
+    others only where the server certainly did not receive them. So that a `remember` is, records without an
+    id are given one here. With no `retries`, the default for all but HTTP, everything is sent once, as it is.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 30.0, retries: int = 0) -> None:
@@ -60,7 +68,7 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
         token: str | None = None,
         token_file: Path | str | None = None,
         timeout: float = 30.0,
-        retries: int = 0,
+        retries: int = RETRIES,
         headers: Headers = tuple,
     ) -> Self:
         """A client of the server at `url`; `headers` gives more of them at each call."""
@@ -71,7 +79,7 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
     def stdio(
         cls, command: str | Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float = 30.0
     ) -> Self:
-        """A client of a server that it starts and ends."""
+        """A client of a server that it starts and ends; without retries, since one that ended is gone."""
         return cls(StdioTransport(command, env=env), timeout=timeout)
 
     async def __aenter__(self) -> Self:
@@ -95,6 +103,8 @@ class Client(Methods[Coroutine[Any, Any, JsonObject]]):
         timeout = self._timeout if timeout is None else timeout
         if self._retries == 0:
             return await self._once(method, params, timeout)
+        if method == "memory/remember":
+            params = _with_ids(params)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         for pause in _pauses(self._retries):
@@ -181,7 +191,7 @@ class SyncClient(Methods[JsonObject]):
         token: str | None = None,
         token_file: Path | str | None = None,
         timeout: float = 30.0,
-        retries: int = 0,
+        retries: int = RETRIES,
     ) -> Self:
         """A client of the server at `url`."""
         return cls(Client.http(url, token=token, token_file=token_file, timeout=timeout, retries=retries))
@@ -233,6 +243,17 @@ def _all_have_ids(params: JsonObject) -> bool:
     return isinstance(records, list) and all(
         isinstance(record, dict) and record.get("id") for record in records
     )
+
+
+def _with_ids(params: JsonObject) -> JsonObject:
+    records = params.get("records")
+    if not isinstance(records, list):
+        return params
+    named = [
+        {**record, "id": new_id()} if isinstance(record, dict) and record.get("id") is None else record
+        for record in records
+    ]
+    return {**params, "records": named}
 
 
 def _objects(value: Json) -> list[JsonObject]:

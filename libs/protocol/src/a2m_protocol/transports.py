@@ -15,6 +15,9 @@ from a2m_protocol.credentials import TokenFile
 from a2m_protocol.errors import JsonObject, TransportError
 from a2m_protocol.types import PROTOCOL
 
+IDLE_SECONDS = 3.0
+"""How long a connection that is not used is kept."""
+
 Deliver = Callable[[JsonObject], None]
 Headers = Callable[[], Iterable[tuple[bytes, bytes]]]
 
@@ -68,9 +71,12 @@ class HttpTransport:
         self._token_file = TokenFile(Path(token_file)) if token_file is not None else None
         self._connect_timeout = connect_timeout
         self._headers = headers
-        # Idle connections are given up well before a server does, lest a call meets one that is closing.
+        # Idle connections are given up well before a server does, lest a call meets one that is closing:
+        # one that drains goes on for longer than this, and closes what is used meanwhile by its answers.
         self._limits = httpx.Limits(
-            max_connections=max_connections, max_keepalive_connections=max_connections, keepalive_expiry=30.0
+            max_connections=max_connections,
+            max_keepalive_connections=max_connections,
+            keepalive_expiry=IDLE_SECONDS,
         )
         self._client: httpx.AsyncClient | None = None
 

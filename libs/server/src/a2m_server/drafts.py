@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from a2m_protocol.clock import MAX_SEQ, created_at_of, format_ms, parse_ms, seq_of
 from a2m_protocol.errors import invalid_params, quota_exceeded
+from a2m_protocol.ids import new_id
 from a2m_protocol.types import FIELDS, Capability, Draft, Provenance, explain
 from a2m_server.call import Call, check_owner
 from a2m_server.params import kind_of
@@ -49,11 +49,6 @@ def read_drafts(call: Call, *, transfer: bool = False) -> list[Draft]:
         raise invalid_params(f"records: {len(records)} records, and at most {most} are allowed in one call")
     reader = _Reader(call, transfer)
     return [reader.read(fields, f"records[{index}]") for index, fields in enumerate(records)]
-
-
-def new_id() -> str:
-    """An id that no other record has; ids made later sort later, which suits a database's index."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
 class _Reader:

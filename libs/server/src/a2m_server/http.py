@@ -78,6 +78,7 @@ def serve_handler(handler: Handler, settings: ServerSettings, metrics: Metrics |
     # FastAPI's own telemetry tells what was raised in its own words, which may be a record's.
     quiet: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, telemetry=quiet)
+    app.state.draining = False
     exchange = Exchange(handler, settings.request_timeout, metrics, audit, rates)
     endpoint = Endpoint(handler, exchange, settings, metrics, audit)
     app.add_route("/", endpoint.call, methods=["POST"])
@@ -160,8 +161,10 @@ class Endpoint:
         """GET /healthz: the process runs."""
         return JSONResponse({"status": "ok"})
 
-    async def ready(self, _: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
         """GET /readyz: the database answers; of several tiers, those that do not are named."""
+        if request.app.state.draining:
+            return JSONResponse({"status": "draining", "reason": "this server was asked to end"}, 503)
         try:
             async with asyncio.timeout(self._settings.ready_timeout):
                 degraded = await self._handler.ready() or ()

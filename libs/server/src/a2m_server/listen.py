@@ -1,4 +1,4 @@
-"""uvicorn as a library: the socket first, signals that end cleanly, a bounded shutdown."""
+"""uvicorn as a library: the socket first, signals that end cleanly, a drain and a bounded shutdown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, cast
 
 import h11
@@ -21,10 +23,14 @@ from a2m_server.settings import ServerSettings
 log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_CLOSE = (b"connection", b"close")
+_TICK = 0.05
 
 
 def serve(app: FastAPI, settings: ServerSettings) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in flight within `shutdown_timeout` seconds.
+
+    Before that, for `drain_seconds` after a SIGTERM, all is served as before while `/readyz` says no.
 
     Raises `SystemExit` with a message when the address cannot be bound or the app does not start.
     """
@@ -84,6 +90,11 @@ class Protocol(H11Protocol):
             self._waiting.cancel()
             self._waiting = None
 
+    def give_up(self) -> None:
+        """Let the answer under way be the last of the connection, if it has not begun."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
+
 
 class _Config(uvicorn.Config):
     def __init__(self, app: FastAPI, header_timeout: float, **options: Any) -> None:
@@ -92,9 +103,16 @@ class _Config(uvicorn.Config):
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server with our settings, which ends with status 0 when a signal asks it to."""
+    """A uvicorn server with our settings, which ends with status 0 when a signal asks it to.
+
+    A SIGTERM comes from who replaces it, and those who balance loads learn of it later: so it drains first.
+    A SIGINT comes from a person, who waits; that, or a second signal, ends the drain.
+    """
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
+        self._app = app
+        self._drain_seconds = settings.drain_seconds
+        self._hurried = False
         super().__init__(
             _Config(
                 app,
@@ -117,6 +135,29 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             log.info("serving on %s", url_of(listener))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._drain_seconds > 0:
+            await self._drain()
+        await super().shutdown(sockets)
+
+    async def _drain(self) -> None:
+        """Go on serving, while each answer closes its connection so that its caller finds another server."""
+        if not self._hurried:
+            log.info("draining for %g s", self._drain_seconds)
+        self._app.state.draining = True
+        self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
+        for connection in self.server_state.connections:
+            if isinstance(connection, Protocol):
+                connection.give_up()
+        deadline = time.monotonic() + self._drain_seconds
+        # Signal handlers set a flag alone, which uvicorn too looks at now and then.
+        while not self._hurried and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_TICK)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._hurried = self._hurried or self.should_exit or sig == signal.SIGINT
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -29,7 +29,9 @@ class ServerSettings(BaseSettings):
     wrote, removed or was denied what. `rate` bounds how often each principal may call, such as `50/second` or
     `20/second; 10000/hour`. `quota` bounds the bytes that each principal's owner may hold for it to write,
     such as `100MB`, or by role `agent=100MB; curator=2GB`. `redact` set to `credentials` takes those out of
-    what is written. Log lines are for people (`text`) or an object each (`json`).
+    what is written. For `drain_seconds` after a SIGTERM a server goes on while `/readyz` says no, so that
+    who balances loads finds out; then it has `shutdown_timeout` to finish what it began. Log lines are for
+    people (`text`) or an object each (`json`).
     """
 
     model_config = SettingsConfigDict(
@@ -54,6 +56,7 @@ class ServerSettings(BaseSettings):
     body_timeout: Seconds = 30.0
     request_timeout: Seconds = 30.0
     ready_timeout: Seconds = 2.0
+    drain_seconds: Annotated[float, Field(ge=0, le=3_600)] = 0.0
     shutdown_timeout: Annotated[int, Field(ge=0)] = 10
     keep_alive: Annotated[int, Field(gt=0)] = 75
     max_connections: Annotated[int, Field(gt=0)] = 1_000

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import replace
 
 from a2m_protocol.errors import Json, JsonObject, invalid_params
+from a2m_protocol.ids import new_id
 from a2m_protocol.types import Capability, Draft, Provenance
 from a2m_server import events
 from a2m_server.call import Call
-from a2m_server.drafts import new_id, read_drafts, stamped
+from a2m_server.drafts import read_drafts, stamped
 from a2m_server.methods import remnants
 from a2m_server.methods.extensions import guard
 from a2m_server.methods.reading import require_filter, silent
