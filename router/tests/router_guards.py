@@ -10,7 +10,7 @@ import pytest
 
 from a2m_protocol.errors import A2MError
 from a2m_protocol.types import Record
-from a2m_router import federation, forgets, merge, moves, repair
+from a2m_router import counting, forgets, merge, moves, repair
 from a2m_router.coordination import Locks, Readers
 from a2m_router.forgets import Forgetter
 from a2m_router.keeper import Keeper
@@ -279,4 +279,4 @@ def one_of_two(patch: Patch) -> None:
 
 
 def counting_below_first(patch: Patch) -> None:
-    patch.setattr(federation, "reversed", list, raising=False)
+    patch.setattr(counting, "reversed", list, raising=False)

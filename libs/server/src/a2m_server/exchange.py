@@ -100,7 +100,7 @@ class Exchange:
                 self._metrics.read(method, found=_found(response))
             if span is not None:
                 span.answered(method, code)
-            _tell(request, method, None if response is None else code, seconds, peer)
+            _tell(request, method, None if response is None else code, seconds)
             return encoded
 
     def _note(self, message: object, response: JsonObject | None, peer: Peer) -> None:
@@ -139,14 +139,12 @@ def _logged(request: Request) -> A2MError:
     )
 
 
-def _tell(request: Request, method: str, code: Json, seconds: float, peer: Peer) -> None:
-    """The line of a request; the code is null of a notification, for whose end nobody waits."""
+def _tell(request: Request, method: str, code: Json, seconds: float) -> None:
+    """The line of a request, whoever asks; the code is null of a notification, whose end nobody awaits."""
     if not log.isEnabledFor(logging.INFO):
         request.logged = True
         return
     fields: JsonObject = {"method": method, "code": code, "ms": round(seconds * 1e3, 2)}
-    if peer.caller.name is not None:
-        fields["principal"] = peer.caller.name
     if request.tiers:
         fields["tiers"] = [*request.tiers]
     log.info("answered", extra={"fields": fields})
