@@ -70,7 +70,7 @@ async def test_pending_records_are_listed_with_the_facts_that_they_contradict(de
     for caller in (AGENT, READER, CURATOR):
         told = await desk.ask(caller, "pending")
         assert [(r["id"], r["status"]) for r in told["records"]] == [("lie", "pending"), ("new", "pending")]
-        assert [told["facts"]["office"]["id"]] == ["true"]
+        assert {i: fact["id"] for i, fact in told["facts"].items()} == {"lie": "true"}
         conflicts = await desk.ask(caller, "pending", conflicts=True)
         assert [r["id"] for r in conflicts["records"]] == ["lie"]
         assert conflicts["records"][0]["provenance"]["contests"] == "office"
@@ -164,3 +164,11 @@ async def test_a_closed_tier_says_who_may_write_there() -> None:
     assert "semantic" in refused["message"]
     assert "curator" in refused["message"]
     assert (await desk.remember(CURATOR, **TRUE))["ids"] == ["true"]
+
+
+async def test_the_fact_that_is_contradicted_is_shown_be_there_others_at_its_key(desk: Desk) -> None:
+    for owner in (None, "ann", "cleo"):
+        await desk.remember(CURATOR, content=str(owner), key="office", tier="semantic", owner=owner)
+    await desk.remember(AGENT, **FACT)
+    told = await desk.ask(CURATOR, "pending")
+    assert [told["facts"]["lie"]["content"]] == ["ann"]

@@ -177,9 +177,7 @@ def show_pending(out: Console, result: JsonObject) -> None:
     for record in records:
         show_records(out, [record])
         out.print(Text(_INDENT + _origin(record), style="dim"), soft_wrap=True)
-        origin = record.get("provenance")
-        key = origin.get("contests") if isinstance(origin, dict) else None
-        fact = facts.get(key) if isinstance(key, str) else None
+        fact = facts.get(str(record.get("id")))
         if isinstance(fact, dict):
             out.print(Text(f"{_INDENT}against  ") + _heading(fact), soft_wrap=True)
             out.print(Text(_INDENT * 2 + safe(fact.get("content")), style="dim"), soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from a2m_protocol.errors import scope_denied
-from a2m_protocol.types import Draft, Provenance, Record
+from a2m_protocol.types import EVIDENCE, Draft, Provenance, Record
 from a2m_server.values import Written
 
 
@@ -57,16 +57,21 @@ class Policy(BaseModel):
         return frozenset({Rule.OPEN, self.default, self.facts, *self.callers.values(), *self.roles.values()})
 
     def rule(self, one: Draft | Record) -> Rule:
-        """What applies to a record, whatever its source; of what was approved already, `open`."""
+        """What applies to a record, whatever its source; of what somebody approved already, `open`.
+
+        Evidence is enough where evidence is asked for, and opens nothing that is closed.
+        """
         origin = one.provenance or Provenance()
         authority = origin.authority or ""
         own = self.callers.get(authority)
-        if origin.approved is not None or (own is None and authority in REVIEWERS):
+        by_somebody = origin.approved not in (None, EVIDENCE)
+        if by_somebody or (own is None and authority in REVIEWERS):
             return Rule.OPEN
         rules = [own or self.default, self.roles.get(one.role or "", Rule.OPEN)]
         if one.key is not None:
             rules.append(self.facts)
-        return _strictest(rules)
+        rule = _strictest(rules)
+        return Rule.OPEN if rule is Rule.EVIDENCE and origin.approved is not None else rule
 
 
 class Trust(BaseModel):
@@ -75,7 +80,8 @@ class Trust(BaseModel):
     By `provenance.source` and principal (names, or beginnings that end in `*`), and by a record's role; what
     none of them names is trusted by `default`. The least of those that name it counts, for a source is only
     what a client says; so do the sources of what it was derived from. From `believed` on, no evidence is
-    asked for. `corroboration` is how many independent records have to say the same as one that is pending.
+    asked for. `corroboration` is how many independent records have to say the same as one that is pending;
+    what is not trusted at all is none of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -118,7 +118,9 @@ class Federation:
         self._placer = Placer(
             self._tiers, self._locks, self._readers, self._repairer, clock, observer, self._belief
         )
-        self._reviewer = Reviewer(self._tiers, self._locks, self._readers, self._placer, self._belief, counts)
+        self._reviewer = Reviewer(
+            self._tiers, self._locks, self._readers, self._repairer, self._placer, self._belief, counts
+        )
         self._keeper = Keeper(
             self._tiers,
             self._mover,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from a2m_protocol.types import Record
 from a2m_protocol.where import MAX_VALUES, Condition, Op, Scalar, Where
 from a2m_server.store import TierStore
 from a2m_server.values import EVERYONE, Entry, Filter
@@ -39,7 +40,7 @@ async def first_entries(
     return entries
 
 
-async def group_members(store: TierStore, entries: Iterable[Entry]) -> list[Entry]:
+async def group_members(store: TierStore, entries: Iterable[Entry | Record]) -> list[Entry]:
     """What a tier holds of the groups that `entries` belong to."""
     entries = [entry for entry in entries if entry.group is not None]
     wanted = {(entry.owner, entry.group) for entry in entries}

@@ -1,26 +1,29 @@
 """What is pending, looked at again: approved by somebody, or because others say the same.
 
-Two records say the same when they have the same words in the same order. They do so independently when they
-name different sources or, where one names none, come from different sessions, and neither was derived from
-the other, or both from a third. A contradiction of a fact that has its key is kept beside it, without a key,
-and takes its place when it is approved.
+Two records say the same when they have the same words and signs in the same order, of the same thing. They do
+so independently when they name different sources or, where one names none, come from different sessions, and
+neither was derived from the other, or both from a third. A contradiction of a fact that has its key is kept
+beside it, without a key, and takes its place when it is approved.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import random
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
-from a2m_protocol.errors import scope_denied
-from a2m_protocol.ids import new_id
+from a2m_protocol.errors import A2MError, scope_denied
 from a2m_protocol.types import EVIDENCE, Draft, Provenance, Record, Status
-from a2m_retrieval.text import index_words, query_words
+from a2m_retrieval.text import fold, query_words
 from a2m_router import merge
 from a2m_router.belief import Belief, Rule, sources_of
 from a2m_router.coordination import Locks, Readers, entry_locks
 from a2m_router.counts import Counts
 from a2m_router.listing import PAGE, any_of, every_entry, first_entries, group_members
 from a2m_router.policy import Unit
+from a2m_router.repair import Repairer
 from a2m_router.tiers import Member, Tiers, ask, ask_all
 from a2m_router.writes import Placer
 from a2m_server.origins import inherited
@@ -35,8 +38,15 @@ LOOKED = 100
 MOST_WORDS = 100
 """Words of a record from which on nobody but a curator approves it."""
 
+TELLING = 3
+"""Words that say something by themselves: fewer, such as a yes, are evidence of a fact at its key alone."""
+CLOSING = ".,;:!\u3001\u3002"
+"""What a word may end in and be the same."""
+
 COPIED = ("content", "role", "metadata", "session", "owner", "uri", "media_type")
 """What a fact has of the record that contradicted it: not its group, whose lock it is written without."""
+
+log = logging.getLogger(__name__)
 
 
 class Reviewer:
@@ -47,6 +57,7 @@ class Reviewer:
         tiers: Tiers,
         locks: Locks,
         readers: Readers,
+        repairer: Repairer,
         placer: Placer,
         belief: Belief,
         counts: Counts,
@@ -54,6 +65,7 @@ class Reviewer:
         self._tiers = tiers
         self._locks = locks
         self._readers = readers
+        self._repairer = repairer
         self._placer = placer
         self._belief = belief
         self._counts = counts
@@ -81,7 +93,13 @@ class Reviewer:
             if len(entries) == CHECKED:
                 self._reached[member.name] = (entries[-1].seq, entries[-1].id)
             for record in await _read(member, entries):
-                await self._look(record, member)
+                try:
+                    await self._look(record, member)
+                except A2MError as error:
+                    if error.retryable:
+                        raise
+                    # It is the record's own; others are not to wait for it.
+                    log.warning("a pending record in %s cannot be believed: %s", member.name, error.message)
 
     async def admitted(self, moving: Sequence[Unit], source: Member, target: Member) -> list[Unit]:
         """The units that a tier takes in as what may be believed; of many, some are looked at each time."""
@@ -102,7 +120,11 @@ class Reviewer:
         if not self._belief.asks(target.name):
             return
         for member, records in await self._held(selected):
-            moving = [] if member is target else records
+            # Whole groups go.
+            others = {entry.id: entry for entry in await group_members(member.store, records)}
+            named = {record.id for record in records}
+            whole = [*records, *await _read(member, [e for i, e in others.items() if i not in named])]
+            moving = [] if member is target else whole
             held = [record.id for record in moving if not await self._admits(record, target)]
             if held:
                 raise scope_denied(
@@ -122,13 +144,16 @@ class Reviewer:
     async def _look(self, record: Record, member: Member) -> None:
         if record.status != "pending":
             return
-        fact = await self._contested(record)
+        home, fact = await self._contested(record) or (member, None)
         by = record.provenance.approved if record.provenance is not None else None
         if fact is not None and _settles(fact, record):
             if await self._judge(record, "superseded", None):
                 self._counts.reviewed.labels("settled").inc()
         elif by is not None:
             await self._approve(record, member, by)
+        elif self._belief.rule(record.model_copy(update={"key": _about(record)}), home.name) is Rule.CLOSED:
+            # Its group brought it there, or the policy came later: somebody has to decide.
+            return
         elif await self._corroborated(record) and await self._approve(record, member, EVIDENCE):
             self._counts.reviewed.labels("corroborated").inc()
 
@@ -140,15 +165,23 @@ class Reviewer:
         # is not brought back.
         if not await self._judge(record, "pending", by):
             return False
-        await self._placer.write([_fact(record, key, member, by)], EVERYONE)
+        fact = _fact(record, key, member, by)
+        waits = Filter(EVERYONE, ids=(record.id,), statuses=("pending",))
+
+        async def still() -> bool:
+            return any(records for _, records in await self._held(waits))
+
+        if not await self._placer.write([fact], EVERYONE, also=entry_locks(record), still=still):
+            return False
         await self._judge(record, "superseded", by)
         return True
 
     async def _judge(self, record: Record, status: Status, by: str | None) -> bool:
         """Set the status of a record wherever it is, whatever was counted on it meanwhile.
 
-        No move of it is under way then, of which one might undo that.
+        No move of it is under way then, or was left by a router that died, of which one might undo that.
         """
+        await self._repairer.settle([record.id])
         async with self._locks.hold(entry_locks(record)):
             for _ in range(ATTEMPTS):
                 found = await self._held(Filter(EVERYONE, ids=(record.id,)))
@@ -163,13 +196,13 @@ class Reviewer:
                     return False
         return False
 
-    async def _contested(self, record: Record) -> Record | None:
-        """The fact that a record contradicts."""
+    async def _contested(self, record: Record) -> tuple[Member, Record] | None:
+        """The fact that a record contradicts, and where it is."""
         key = record.provenance.contests if record.provenance is not None else None
         if key is None:
             return None
         found = await self._held(Filter(EVERYONE, any_of("key", [key], "owner", [record.owner])))
-        return next((fact for _, facts in found for fact in facts), None)
+        return next(((member, fact) for member, facts in found for fact in facts), None)
 
     async def _corroborated(self, record: Record) -> bool:
         """Whether enough others say the same; a tier that is silent gives no evidence."""
@@ -182,7 +215,8 @@ class Reviewer:
                 self._tiers.movable(), lambda member: member.store.timeline(Page(selected, LOOKED))
             )
         said = [*merge.distinct({tier: found.records for tier, found in answers.items()}).values()]
-        return witnesses(record, said) >= self._belief.trust.corroboration
+        trust = self._belief.trust
+        return witnesses(record, (one for one in said if trust.of(one) > 0)) >= trust.corroboration
 
     async def _held(self, selected: Filter) -> list[tuple[Member, list[Record]]]:
         """Matching records, each in the tier that has it; every tier must answer."""
@@ -210,17 +244,35 @@ def witnesses(record: Record, said: Iterable[Record]) -> int:
 
 
 def says_the_same(one: Record, other: Record) -> bool:
-    """Whether two texts have the same words in the same order."""
-    return index_words(one.content) == index_words(other.content)
+    """Whether two records have the same words and signs in the same order, of the same thing.
+
+    Case, spaces and how a word closes do not matter. What has a key is of the same thing as what has that key
+    and, where it says something by itself, as what has none.
+    """
+    if one.uri != other.uri or _wording(one.content) != _wording(other.content):
+        return False
+    mine, theirs = _about(one), _about(other)
+    return mine == theirs or (None in (mine, theirs) and len(query_words(one.content)) >= TELLING)
+
+
+def _wording(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return [word.rstrip(CLOSING) or word for word in folded.split()]
+
+
+def _about(record: Record) -> str | None:
+    """The key of what a record says something of."""
+    return record.key or (record.provenance or Provenance()).contests
 
 
 def independent(one: Record, other: Record) -> bool:
     """Whether two records do not have what they say from each other, as far as their provenance tells."""
     if _line(one) & _line(other):
         return False
-    mine, theirs = (sources_of(r.provenance or Provenance()) for r in (one, other))
+    # Nobody is another for writing his name otherwise.
+    mine, theirs = ({fold(s).strip() for s in sources_of(r.provenance or Provenance())} for r in (one, other))
     if mine and theirs:
-        return not {*mine} & {*theirs}
+        return not mine & theirs
     return None not in (one.session, other.session) and one.session != other.session
 
 
@@ -234,17 +286,21 @@ def _settles(fact: Record, record: Record) -> bool:
     """Whether the fact at a key is what a record said in its stead: nothing is left to decide."""
     origin = fact.provenance or Provenance()
     derived = record.id in (origin.derived_from or ())
-    return derived or (fact.status == "active" and says_the_same(fact, record))
+    return fact.status == "active" and (derived or says_the_same(fact, record))
 
 
 def _fact(record: Record, key: str, member: Member, by: str) -> Draft:
-    """The fact that a record becomes where it contradicted another."""
+    """The fact that a record becomes where it contradicted another.
+
+    Its id is always the same: written again after it was cut short, it does not undo what was written since.
+    """
     update = {"contests": None, "approved": by, "derived_from": [record.id]}
     origin = inherited((record.provenance or Provenance()).model_copy(update=update), [record])
     fields: dict[str, object] = {name: getattr(record, name) for name in COPIED}
     if is_callers(record):
         fields["embedding"] = record.embedding
-    given = {"id": new_id(), "chosen": False, "key": key, "tier": member.name}
+    fact_id = hashlib.sha256(f"{record.seq} {record.id}".encode()).hexdigest()[:32]
+    given = {"id": fact_id, "key": key, "tier": member.name}
     return Draft.model_validate({**fields, **given, "provenance": origin})
 
 

@@ -26,6 +26,7 @@ ATTEMPTS = 3
 Address = tuple[str | None, str]
 Part = tuple[str, list[int]]
 Write = Callable[[Member, list[Draft]], Awaitable[list[Written]]]
+Still = Callable[[], Awaitable[bool]]
 T = TypeVar("T", str, tuple[str | None, str])
 
 
@@ -75,10 +76,17 @@ class Placer:
         self._reached = observer
         self._belief = belief or Belief()
 
-    async def write(self, drafts: Sequence[Draft], scope: Scope) -> list[Written]:
-        """Write a batch; each `Written` names the tier where the record is now."""
+    async def write(
+        self, drafts: Sequence[Draft], scope: Scope, *, also: Iterable[str] = (), still: Still | None = None
+    ) -> list[Written]:
+        """Write a batch; each `Written` names the tier where the record is now.
+
+        Where `still` does not hold once the locks of the batch and `also` are taken, nothing is written.
+        """
 
         async def write(homes: Homes) -> list[Written]:
+            if still is not None and not await still():
+                return []
             entering = self._entering(drafts, homes)
             fresh = [at for at, draft in enumerate(entering) if not _rewrites(draft, homes)]
             rest = [at for at in range(len(entering)) if at not in set(fresh)]
@@ -89,7 +97,7 @@ class Placer:
             written = await self._write_all(stages, entering, {}, lambda m, d: m.store.write(d, scope))
             return told(entering, written)
 
-        return await self._alone(drafts, write)
+        return await self._alone(drafts, write, also)
 
     async def transfer(self, drafts: Sequence[Draft]) -> list[Written]:
         """Take records in as they were, where their ids and keys are new to the federation."""
@@ -132,15 +140,19 @@ class Placer:
         return entering
 
     async def _alone(
-        self, drafts: Sequence[Draft], work: Callable[[Homes], Coroutine[object, object, list[Written]]]
+        self,
+        drafts: Sequence[Draft],
+        work: Callable[[Homes], Coroutine[object, object, list[Written]]],
+        also: Iterable[str] = (),
     ) -> list[Written]:
         """Work with the locks of a batch held, knowing where its ids and keys live.
 
         What a move has left in two tiers is settled first; a copy that changes would else be taken back.
         """
         self._check_targets(drafts)
+        names = _lock_names(drafts).union(also)
         for attempt in range(ATTEMPTS):
-            async with self._locks.hold(_lock_names(drafts)):
+            async with self._locks.hold(names):
                 homes = await self._find(drafts)
                 await self._reached("write: found")
                 if not homes.doubled or attempt == ATTEMPTS - 1:

@@ -10,7 +10,7 @@ from a2m_protocol.where import Condition, Op, Where
 from a2m_server.call import Call
 from a2m_server.methods.reading import silent
 from a2m_server.store import ReviewedStore
-from a2m_server.values import Filter, Page
+from a2m_server.values import Filter, Page, Scope
 
 SHOWN = 50
 CONTESTS = "provenance.contests"
@@ -20,18 +20,24 @@ UNNAMED = "a caller without a name"
 async def pending(call: Call) -> JsonObject:
     """The newest pending records, up to `limit` (50), oldest first; of `conflicts`, what contradicts facts.
 
-    The answer is {records, facts}: `facts` has, by key, the active ones that they contradict.
+    The answer is {records, facts}: `facts` has, by the id of each that contradicts one, the active one.
     """
     limit = min(call.params.limit() or SHOWN, call.server.limits.max_recall_limit)
     conflicts = (Condition(CONTESTS, True, Op.EXISTS, (True,)),) if call.params.flag("conflicts") else ()
     where = Where((*call.where().conditions, *conflicts))
     selected = Filter(call.scope, where, call.key_prefix(), statuses=("pending",), tier=call.tier())
     found = await call.store.timeline(Page(selected, limit))
-    contested = (r.provenance.contests for r in found.records if r.provenance is not None)
-    keys = [*dict.fromkeys(key for key in contested if key is not None)]
-    facts = await asyncio.gather(*(call.store.fetch(key, call.scope, vectors=False) for key in keys))
-    held = {key: one.record for key, one in zip(keys, facts, strict=True) if one.record is not None}
-    told: JsonObject = {key: call.wire([record])[0] for key, record in held.items()}
+    keys = {r.id: r.provenance.contests for r in found.records if r.provenance is not None}
+    # Of one key each owner has a fact of his own, and it is his that is contradicted.
+    contested = {r.id: (r.owner, key) for r in found.records if (key := keys.get(r.id)) is not None}
+    addresses = [*dict.fromkeys(contested.values())]
+    facts = await asyncio.gather(
+        *(call.store.fetch(key, Scope.of(owner), vectors=False) for owner, key in addresses)
+    )
+    found_at = {at: one.record for at, one in zip(addresses, facts, strict=True)}
+    # Where he has none, a pooled one may be told.
+    held = {at: record for at, record in found_at.items() if record is not None and record.owner == at[0]}
+    told: JsonObject = {i: call.wire([held[at]])[0] for i, at in contested.items() if at in held}
     records: list[Json] = [*call.wire(found.records)]
     return {"records": records, "facts": told, **silent(found.degraded)}
 
