@@ -31,7 +31,7 @@ if [ -z "$uv" ]; then
     fi
 fi
 
-say "Installing the locked packages into .venv (a download of 330 MB the first time; 1.2 GB on disk) ..."
+say "Installing the locked packages into .venv (a download of 300 MB the first time; 1.2 GB on disk) ..."
 [ -x .venv/bin/python ] || "$uv" venv --quiet --python "$PYTHON" .venv
 "$uv" pip sync --quiet --python .venv/bin/python --require-hashes requirements.lock
 set --
