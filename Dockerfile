@@ -6,7 +6,7 @@ ARG BASE=python:3.11-slim-bookworm
 # What builds: uv, and what makes wheels of our packages.
 FROM ${BASE} AS builder
 WORKDIR /source
-ENV UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true \
+ENV UV_CACHE_DIR=/cache UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true \
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 COPY tools/bootstrap.lock tools/build.lock tools/
 # The secrets are optional: a company's certificate authorities, and settings that name its own package index.
@@ -27,7 +27,7 @@ COPY services/working/requirements.lock services/working/
 COPY services/episodic/requirements.lock services/episodic/
 COPY services/semantic/requirements.lock services/semantic/
 COPY services/procedural/requirements.lock services/procedural/
-RUN --mount=type=cache,id=a2m-uv,target=/root/.cache/uv \
+RUN --mount=type=cache,id=a2m-uv,target=/cache \
     --mount=type=secret,id=ca,target=/run/ca.pem \
     --mount=type=secret,id=uv,target=/etc/uv/uv.toml \
     if [ -s /run/ca.pem ]; then export SSL_CERT_FILE=/run/ca.pem; fi; \

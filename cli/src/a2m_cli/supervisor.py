@@ -93,13 +93,13 @@ class Supervisor:
             after = [self._runners[name] for name in runner.child.after]
             self._tasks.append(asyncio.create_task(runner.run(after), name=runner.child.name))
         all_ready = asyncio.create_task(self._all_ready())
-        try:
-            await self._until(all_ready)
-        except BaseException:
-            await self.stop()
-            raise
-        finally:
-            all_ready.cancel()
+        async with contextlib.AsyncExitStack() as failed:
+            failed.push_async_callback(self.stop)
+            try:
+                await self._until(all_ready)
+            finally:
+                all_ready.cancel()
+            failed.pop_all()
 
     async def wait(self) -> None:
         """Return when a stop is asked for."""
@@ -150,7 +150,7 @@ class Supervisor:
             await runner.ready.wait()
         # A router that began before its tiers may meanwhile have given one up: it looks again every second.
         for runner in self._runners.values():
-            while isinstance(runner.child.ready, str) and not await self._probe(runner.child):  # noqa: ASYNC110
+            while isinstance(runner.child.ready, str) and not await self._probe(runner.child):  # noqa: ASYNC110 over HTTP one can but ask
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _until(self, wanted: asyncio.Task[object]) -> None:

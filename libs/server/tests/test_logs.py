@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from a2m_server import requests
+from a2m_server.dispatch import Dispatcher
+from a2m_server.exchange import Exchange
+from a2m_server.identity import LOCAL, Peer
 from a2m_server.logs import JsonLines, TextLines
+from a2m_server.memory import MemoryTier
+from a2m_server.metrics import Metrics
 from a2m_server.requests import Request
+from a2m_server.values import Found, Page
 
 TEXT, JSON = TextLines("working"), JsonLines("working")
 HOSTILE = 'a"b\n2026-01-01 INFO x: forged=1\r\x1b[31m\u2028 code=0'
@@ -99,3 +105,31 @@ def test_what_asyncio_shows_of_an_exception_is_cut() -> None:
     assert len(lines) == 1
     assert "never retrieved" in lines[0]
     assert "secret" not in lines[0]
+
+
+class Hanging(MemoryTier):
+    """Never answers a timeline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def timeline(self, page: Page) -> Found:
+        self.asked.set()
+        return await asyncio.Future()
+
+
+async def test_a_request_that_nobody_waits_for_any_more_has_its_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "a2m_server.exchange")
+    store = Hanging()
+    exchange = Exchange(Dispatcher(store), 10.0, Metrics())
+    message = b'{"jsonrpc": "2.0", "id": 1, "method": "memory/timeline", "params": {}}'
+    answer = asyncio.create_task(exchange.answer(message, Peer(LOCAL)))
+    await store.asked.wait()
+    answer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answer
+    [line] = [record.__dict__["fields"] for record in caplog.records if record.name == "a2m_server.exchange"]
+    assert (line["method"], line["code"]) == ("memory/timeline", "cancelled")

@@ -178,6 +178,8 @@ def contesting(draft: Draft, tier: str) -> Draft:
 def told(drafts: Sequence[Draft], written: Sequence[Written]) -> list[Written]:
     """Receipts that say which of what was written is pending."""
     pending = {draft.id for draft in drafts if draft.status == "pending"}
+    if not pending:
+        return [*written]
     fresh = ("created", "replaced")
     return [replace(w, pending=w.outcome in fresh and w.id in pending) for w in written]
 

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -128,25 +129,23 @@ class EventStream:
         async with self._turn:
             while self._unsent:
                 batch = [self._unsent.popleft() for _ in range(min(_BATCH, len(self._unsent)))]
-                try:
+                with ExitStack() as failed:
+                    failed.callback(self._keep, batch, self._lost)
                     await self._send(batch)
-                except BaseException:
-                    # Sent or not, it is sent again: an event may come twice, but none is missed.
-                    room = self._retained - len(self._unsent)
-                    self._lost = self._lost or room < len(batch)
-                    self._unsent.extendleft(reversed(batch[len(batch) - min(room, len(batch)) :]))
-                    raise
+                    failed.pop_all()
+
+    def _keep(self, batch: Sequence[Held], lost: bool) -> None:
+        """Have a batch sent again, sent or not: an event may come twice, but none is missed."""
+        room = self._retained - len(self._unsent)
+        self._lost = self._lost or lost or room < len(batch)
+        self._unsent.extendleft(reversed(batch[len(batch) - min(room, len(batch)) :]))
 
     async def _send(self, batch: Sequence[Held]) -> None:
         given = [self._retained, "1" if self._lost else "", secrets.token_hex(16), *map(_dump, batch)]
         # What is lost while this is under way is for the next time to tell.
-        lost, self._lost = self._lost, False
-        try:
-            with translated():
-                await cast("Awaitable[int]", self._script([_STREAM, _EPOCH], given))
-        except BaseException:
-            self._lost = self._lost or lost
-            raise
+        self._lost = False
+        with translated():
+            await cast("Awaitable[int]", self._script([_STREAM, _EPOCH], given))
 
     async def _following(self) -> None:
         while not self._closed:

@@ -249,7 +249,7 @@ def _with_ids(params: JsonObject) -> JsonObject:
     records = params.get("records")
     if not isinstance(records, list):
         return params
-    named = [
+    named: list[Json] = [
         {**record, "id": new_id()} if isinstance(record, dict) and record.get("id") is None else record
         for record in records
     ]

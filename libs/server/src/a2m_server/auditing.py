@@ -85,13 +85,13 @@ def _uncertain(response: JsonObject | None) -> list[str]:
 
 
 def _named_by_error(response: JsonObject | None, name: str) -> list[str]:
-    error = _object((response or {}).get("error"))
+    error = _object(None if response is None else response.get("error"))
     return _ids(_object(error.get("data")).get(name))
 
 
 def _named(params: Mapping[str, object]) -> list[str]:
     found = (_ids(params.get(name)) for name in NAMING)
-    return next((ids for ids in found if ids), [])
+    return next((ids for ids in found if ids), list[str]())
 
 
 def _ids(value: object) -> list[str]:

@@ -90,7 +90,7 @@ class Exchange:
                 encoded = None if response is None else jsonrpc.encode(response)
             except asyncio.CancelledError:
                 self._note(message, None, peer)
-                _tell(request, known(_method(message)), "cancelled", time.perf_counter() - started, peer)
+                _tell(request, known(_method(message)), "cancelled", time.perf_counter() - started)
                 raise
             self._note(message, response, peer)
             method, code = known(_method(message)), _code(response)

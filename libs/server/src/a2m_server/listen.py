@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, cast
@@ -16,7 +16,7 @@ from typing import Any, cast
 import h11
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from a2m_server.settings import ServerSettings
 
@@ -59,8 +59,8 @@ class Protocol(H11Protocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        ends = {one: one.ends for one in self.connections if isinstance(one, Protocol) and one is not self}
-        silent = {one: end for one, end in ends.items() if end is not None}
+        others = [one for one in _ours(self.connections) if one is not self]
+        silent = {one: end for one in others if (end := one.ends) is not None}
         if silent:
             min(silent, key=silent.__getitem__).transport.abort()
 
@@ -92,8 +92,13 @@ class Protocol(H11Protocol):
 
     def give_up(self) -> None:
         """Let the answer under way be the last of the connection, if it has not begun."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            cycle.default_headers = [*cycle.default_headers, _CLOSE]
+
+
+def _ours(connections: Iterable[object]) -> list[Protocol]:
+    return [one for one in connections if isinstance(one, Protocol)]
 
 
 class _Config(uvicorn.Config):
@@ -147,9 +152,8 @@ class Server(uvicorn.Server):
             log.info("draining for %g s", self._drain_seconds)
         self._app.state.draining = True
         self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
-        for connection in self.server_state.connections:
-            if isinstance(connection, Protocol):
-                connection.give_up()
+        for connection in _ours(self.server_state.connections):
+            connection.give_up()
         deadline = time.monotonic() + self._drain_seconds
         # Signal handlers set a flag alone, which uvicorn too looks at now and then.
         while not self._hurried and time.monotonic() < deadline:  # noqa: ASYNC110

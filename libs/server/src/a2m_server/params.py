@@ -168,10 +168,10 @@ class Params:
         if value is None:
             return None
         given = cast("list[object]", value) if isinstance(value, list) else [value]
-        found = tuple(status for status in STATUSES if status in given)
+        found: list[Status] = [status for status in STATUSES if status in given]
         if not given or any(one not in STATUSES for one in given):
             raise invalid_params(f"{name}: expected {', '.join(STATUSES)}, or an array of these")
-        return found
+        return tuple(found)
 
     def required_ids(self, name: str = "ids") -> list[str]:
         ids = self.ids(name)

@@ -105,7 +105,7 @@ class Quota:
     """
 
     def __init__(self, quotas: str | None = None, tally: Tally | None = None) -> None:
-        self._quotas = {} if quotas is None else quotas_of(quotas)
+        self._quotas: Mapping[Role | None, int] = {} if quotas is None else quotas_of(quotas)
         self._tally = tally
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -110,13 +110,13 @@ class CredSweeperDetector:
                 # Its classes say that they will be elsewhere in a later version than the one we ask for.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 from credsweeper.app import CredSweeper
-                from credsweeper.file_handler.string_content_provider import StringContentProvider
+                from credsweeper.file_handler.string_content_provider import StringContentProvider  # pyright: ignore[reportDeprecated] as said
         except ImportError as error:
             raise ValueError(
                 "to redact credentials takes CredSweeper: install a2m-server[redact], or set REDACT to off"
             ) from error
         self._sweeper = CredSweeper(ml_threshold=0)
-        self._provider = StringContentProvider
+        self._provider = StringContentProvider  # pyright: ignore[reportDeprecated] as said
 
     def find(self, text: str) -> list[Span]:
         lines = text.split("\n")

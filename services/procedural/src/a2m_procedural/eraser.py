@@ -7,6 +7,7 @@ leaves the old history; after it, whoever opens the repository next goes on to t
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from a2m_server.values import Erasure
 
 ATTEMPTS = 5
 
+log = logging.getLogger(__name__)
+
 _REMOTE = "refs/remotes/"
 
 
@@ -34,6 +37,16 @@ class Plan:
     moves: list[Move]
     stash: list[tuple[str, str]]
     before: str
+
+
+def end_left(repository: Repository, journal: Journal, observe: Callable[[str], None]) -> None:
+    """Delete the old history of an erasure that was killed; what cannot be done now is left for later."""
+    if not journal.erasures():
+        return
+    try:
+        Eraser(repository, journal, observe).end()
+    except GitError as error:
+        log.warning("an erasure was not ended: %s; erase the same ids again", error)
 
 
 class Eraser:

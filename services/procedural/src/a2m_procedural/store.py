@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,7 +17,7 @@ from a2m_procedural.bench import KIND, Bench
 from a2m_procedural.boundary import translated
 from a2m_procedural.catalogue import Catalogue
 from a2m_procedural.draft import Change, compare
-from a2m_procedural.eraser import Eraser
+from a2m_procedural.eraser import Eraser, end_left
 from a2m_procedural.journal import Effects, Intent, Journal
 from a2m_procedural.lock import locked
 from a2m_procedural.plumbing import GitError
@@ -58,8 +57,6 @@ from a2m_server.values import (
 ATTEMPTS = 30
 DAY_MS = 86_400_000
 FORGETS = frozenset({"forget", "bury", "delete"})
-
-log = logging.getLogger(__name__)
 
 Step = Callable[[str], None]
 T = TypeVar("T")
@@ -249,7 +246,7 @@ class ProceduralStore:
             repository.lend(descriptor)
             self._writer = self._hand(repository)
             self._finish(self._writer)
-            self._end_erasures(self._writer)
+            end_left(repository, self._writer.journal, self._observe)
             repository.lend(None)
         self._reader = self._hand(open_repository(place.path, place.branch))
         self._looker = self._hand(open_repository(place.path, place.branch))
@@ -309,15 +306,6 @@ class ProceduralStore:
                 hand.repository.lend(None)
         erased = sum(outcome == "erased" for outcome in outcomes.values())
         return Erased(outcomes, {KIND: erased}, {KIND: eraser.remotes} if erased and eraser.remotes else {})
-
-    def _end_erasures(self, hand: Hand) -> None:
-        """Delete the old history of an erasure that was killed; what cannot be done now is left for later."""
-        if not hand.journal.erasures():
-            return
-        try:
-            Eraser(hand.repository, hand.journal, self._observe).end()
-        except GitError as error:
-            log.warning("an erasure was not ended: %s; erase the same ids again", error)
 
     def _ms(self) -> int:
         return self._clock() // SEQ_PER_MS

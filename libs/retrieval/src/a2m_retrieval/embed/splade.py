@@ -119,4 +119,4 @@ def _gelu(x: Floats) -> Floats:
     tail = numpy.zeros_like(t)
     for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
         tail = (tail + numpy.float32(factor)) * t
-    return x * (1 + numpy.copysign(1 - tail * numpy.exp(-far * far), x)) / 2
+    return numpy.asarray(x * (1 + numpy.copysign(1 - tail * numpy.exp(-far * far), x)) / 2, numpy.float32)

@@ -41,7 +41,8 @@ class JudgingContract:
         session = name()
         drafts = [draft(status, session=session, status=status) for status in STATUSES]
         await store.write(drafts, EVERYONE)
-        for statuses in (None, ("pending",), ("active", "superseded"), STATUSES):
+        asked: list[tuple[Status, ...] | None] = [None, ("pending",), ("active", "superseded"), STATUSES]
+        for statuses in asked:
             selected = Filter(where=where(session=session), statuses=statuses)
             expected = [d.id for d in drafts if statuses is None or d.status in statuses]
             assert [r.id for r in (await store.timeline(Page(selected))).records] == expected

@@ -46,7 +46,9 @@ async def approve(call: Call) -> JsonObject:
     """Let pending records of `ids` be believed: {approved}, the ids of those that were pending."""
     ids = list(dict.fromkeys(call.params.required_ids()))
     by = call.peer.caller.name or UNNAMED
-    approved = await cast("ReviewedStore", call.store).approve(ids, call.writes, by) if ids else {}
+    if not ids:
+        return {"approved": []}
+    approved = await cast("ReviewedStore", call.store).approve(ids, call.writes, by)
     return {"approved": [*approved]}
 
 
